@@ -1,0 +1,38 @@
+package fleet
+
+import "time"
+
+// Digest is what one replica tells the others about itself. It holds absolute
+// values only, never differences, so that a lost or repeated digest costs
+// accuracy for one interval and nothing else.
+type Digest struct {
+	// Replica is the member's name, unique in the fleet.
+	Replica string
+	// Incarnation is random at process start; a restarted replica is another
+	// incarnation, and of two the one heard first-hand last stays.
+	Incarnation uint64
+	// Sequence grows with every digest of an incarnation.
+	Sequence uint64
+	Build    string // version of the program
+	Config   string // short hash of the effective configuration
+	InFlight int64  // requests running now
+	Pools    []Pool // pools with waiters or recent grants, busiest first
+}
+
+// Pool is one replica's view of one contended capacity.
+type Pool struct {
+	Name string // the pool's bucket, e.g. "model:<32 hex>"; same on every replica
+	// Spacing is the smoothed gap between consecutive grants of this pool's
+	// line here (the headway); 0 means unknown: no grants lately.
+	Spacing time.Duration
+	Depth   int // waiters here
+	// Tenants are the longest queues of this pool here, longest first.
+	Tenants []TenantLoad
+}
+
+// TenantLoad is one tenant's part of a pool at one replica.
+type TenantLoad struct {
+	Tenant string  // hashed id
+	Queued int     // waiters here
+	Served float64 // cost served here since this incarnation began, ≥ 0, never falls
+}
