@@ -1,0 +1,219 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Defaults of FairConfig, used where a field is zero.
+const (
+	DefaultWeight                 = 1.0
+	DefaultMaxQueueDepthPerTenant = 32
+	DefaultMaxTotalQueued         = 4096
+	DefaultMaxTenants             = 1024
+	DefaultMaxInFlight            = 8
+	DefaultMaxWait                = 5 * time.Second
+
+	// MaxWeight is the largest weight a tenant may have.
+	MaxWeight = 1000.0
+	// maxAmount bounds limits, bursts and costs: in micro-tokens they stay
+	// below 2^53 and so exact in the scripts' floating point numbers.
+	maxAmount = 9_000_000_000
+)
+
+// OutagePolicy says what happens to requests while the store cannot decide.
+type OutagePolicy string
+
+const (
+	FailClosed OutagePolicy = "fail_closed" // refuse: ErrUnavailable
+	FailOpen   OutagePolicy = "fail_open"   // admit, counted and marked as degraded
+)
+
+// Rule is the set of limits of one identity. The zero Rule limits nothing.
+type Rule struct {
+	Requests    *Rate // nil: unlimited
+	Tokens      *Rate // nil: unlimited
+	MaxInFlight int   // most requests running at once; 0: unlimited
+}
+
+// Limit is the rule of one dimension, and of identities that differ from it.
+type Limit struct {
+	Rule
+	Overrides map[ID]Rule // replace the whole rule
+}
+
+// rule returns the rule of one identity.
+func (l Limit) rule(id ID) Rule {
+	if r, ok := l.Overrides[id]; ok {
+		return r
+	}
+	return l.Rule
+}
+
+// FairConfig shapes the wait line. Zero fields take the defaults.
+type FairConfig struct {
+	// Enabled turns waiting on. Off, every refusal is answered at once.
+	Enabled bool
+	// TenantDimension names the party fairness is between: User (the default),
+	// APIKey or Team. A request without it falls back to user, team, api_key.
+	TenantDimension Dimension
+	Weights         map[ID]float64 // share of single tenants, in (0, 1000]
+	DefaultWeight   float64        // share of all others, in (0, 1000]
+
+	MaxQueueDepthPerTenant int // waiters of one tenant
+	MaxTotalQueued         int // waiters in this process
+	MaxTenants             int // tenants with waiters
+	// MaxInFlight is how many waiters may ask the store at the same moment.
+	// More shortens the line's dead time at a fast limit; each one too many
+	// costs a refused call.
+	MaxInFlight int
+	MaxWait     time.Duration // longest time one request waits
+}
+
+// Config configures a Limiter.
+type Config struct {
+	// Limits by dimension; an absent dimension is unlimited.
+	Limits map[Dimension]Limit
+	Fair   FairConfig
+	// DefaultOutage applies to every dimension without an entry in OnOutage;
+	// empty means FailClosed. A request that several policies apply to fails
+	// closed if any of them says so.
+	DefaultOutage OutagePolicy
+	OnOutage      map[Dimension]OutagePolicy
+	// Registerer takes the limiter's metrics; nil keeps them private.
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger // nil: slog.Default()
+}
+
+// Validate reports every mistake at once, each naming its field.
+func (c Config) Validate() error {
+	var errs []error
+	for d, l := range c.Limits {
+		errs = append(errs, l.Rule.validate(string(d)))
+		for id, r := range l.Overrides {
+			errs = append(errs, r.validate(fmt.Sprintf("%s override %s", d, id)))
+		}
+	}
+	errs = append(errs, c.Fair.validate(), c.DefaultOutage.validate("default"))
+	for d, p := range c.OnOutage {
+		errs = append(errs, p.validate(string(d)))
+	}
+	return errors.Join(errs...)
+}
+
+func (p OutagePolicy) validate(where string) error {
+	switch p {
+	case "", FailClosed, FailOpen:
+		return nil
+	}
+	return fmt.Errorf("limiter: %s: on_outage %q is not fail_closed or fail_open", where, p)
+}
+
+func (r Rule) validate(where string) error {
+	var errs []error
+	for class, rate := range map[Class]*Rate{Requests: r.Requests, Tokens: r.Tokens} {
+		if rate != nil {
+			errs = append(errs, rate.validate(fmt.Sprintf("%s %s", where, class)))
+		}
+	}
+	if r.MaxInFlight < 0 {
+		errs = append(errs, fmt.Errorf("limiter: %s: max in-flight %d is negative; 0 means unlimited", where, r.MaxInFlight))
+	}
+	return errors.Join(errs...)
+}
+
+func (r Rate) validate(where string) error {
+	switch {
+	case r.Limit < 0 || r.Limit > maxAmount:
+		return fmt.Errorf("limiter: %s: limit %d is not in 0..%d", where, r.Limit, int64(maxAmount))
+	case r.Per < time.Microsecond:
+		return fmt.Errorf("limiter: %s: period %v is shorter than 1µs", where, r.Per)
+	case r.Limit > 0 && (r.Burst < 1 || r.Burst > maxAmount):
+		return fmt.Errorf("limiter: %s: burst %d is not in 1..%d", where, r.Burst, int64(maxAmount))
+	}
+	return nil
+}
+
+func (f FairConfig) validate() error {
+	var errs []error
+	if d := f.TenantDimension; d != "" && !d.Tenant() {
+		errs = append(errs, fmt.Errorf("limiter: tenant dimension %q is not user, api_key or team", d))
+	}
+	weight := func(who string, w float64) {
+		if !(w > 0 && w <= MaxWeight) { // also catches NaN
+			errs = append(errs, fmt.Errorf("limiter: weight %v of %s is not in (0, %v]", w, who, MaxWeight))
+		}
+	}
+	for id, w := range f.Weights {
+		weight("tenant "+string(id), w)
+	}
+	if f.DefaultWeight != 0 || math.IsNaN(f.DefaultWeight) {
+		weight("everyone else", f.DefaultWeight)
+	}
+	for name, n := range map[string]int{
+		"max queue depth per tenant": f.MaxQueueDepthPerTenant, "max total queued": f.MaxTotalQueued,
+		"max tenants": f.MaxTenants, "max in flight": f.MaxInFlight, "max wait": int(f.MaxWait),
+	} {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("limiter: %s is negative (%d)", name, n))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// withDefaults fills the zero fields.
+func (f FairConfig) withDefaults() FairConfig {
+	if f.TenantDimension == "" {
+		f.TenantDimension = User
+	}
+	if f.DefaultWeight == 0 {
+		f.DefaultWeight = DefaultWeight
+	}
+	for p, def := range map[*int]int{
+		&f.MaxQueueDepthPerTenant: DefaultMaxQueueDepthPerTenant, &f.MaxTotalQueued: DefaultMaxTotalQueued,
+		&f.MaxTenants: DefaultMaxTenants, &f.MaxInFlight: DefaultMaxInFlight,
+	} {
+		if *p == 0 {
+			*p = def
+		}
+	}
+	if f.MaxWait == 0 {
+		f.MaxWait = DefaultMaxWait
+	}
+	return f
+}
+
+// tenant resolves the party that r belongs to; false when r has no identity.
+func (f FairConfig) tenant(r Request) (Tenant, bool) {
+	for _, d := range [...]Dimension{f.TenantDimension, User, Team, APIKey} {
+		id := r.Of(d)
+		if id == "" {
+			continue
+		}
+		w, ok := f.Weights[id]
+		if !ok {
+			w = f.DefaultWeight
+		}
+		return Tenant{Dimension: d, ID: id, Weight: w}, true
+	}
+	return Tenant{}, false
+}
+
+// outage returns the policy for a request that dims apply to.
+func (c Config) outage(dims []Dimension) OutagePolicy {
+	for _, d := range dims {
+		p, ok := c.OnOutage[d]
+		if !ok {
+			p = c.DefaultOutage
+		}
+		if p != FailOpen {
+			return FailClosed
+		}
+	}
+	return FailOpen
+}
