@@ -1,0 +1,86 @@
+package fairq
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Load is one tenant's part of a queue.
+type Load struct {
+	Tenant string
+	Queued int     // items queued, ≥ 1
+	Weight float64 // as last pushed
+	// Served is the turns it used since it last joined the queue; a tenant that
+	// empties starts again from zero.
+	Served float64
+}
+
+// Loads returns the n tenants with the longest queues, longest first, equal
+// ones by name. It looks at every tenant once: meant for a few calls a second.
+func (q *Queue[T]) Loads(n int) []Load {
+	n = min(n, len(q.tenants))
+	if n <= 0 {
+		return nil
+	}
+	top := make([]Load, 0, n+1)
+	for _, t := range q.tenants {
+		l := Load{Tenant: t.name, Queued: t.length, Weight: t.weight, Served: float64(t.served)}
+		if len(top) == n && compareLoads(l, top[n-1]) >= 0 {
+			continue
+		}
+		i, _ := slices.BinarySearchFunc(top, l, compareLoads)
+		top = slices.Insert(top, i, l)
+		top = top[:min(n, len(top))]
+	}
+	return top
+}
+
+func compareLoads(a, b Load) int {
+	return cmp.Or(cmp.Compare(b.Queued, a.Queued), cmp.Compare(a.Tenant, b.Tenant))
+}
+
+// maxDump bounds the tenants that Dump writes.
+const maxDump = 200
+
+// Dump writes the state for people: one line for the queue, then one per
+// tenant, those in the round first by weight and order, then those out of it
+// by the instant of their return; at most 200.
+func (q *Queue[T]) Dump(w io.Writer) {
+	fmt.Fprintf(w, "queued=%d tenants=%d parked=%d spare=%d", q.length, len(q.tenants), len(q.parked), q.spare)
+	if !q.hold.IsZero() {
+		fmt.Fprintf(w, " hold=%s", q.hold.Format(dumpTime))
+	}
+	fmt.Fprintln(w)
+	all := q.ordered()
+	for _, t := range all[:min(len(all), maxDump)] {
+		fmt.Fprintf(w, "  %s weight=%g queued=%d served=%d credit=%+.3f", t.name, t.weight, t.length, t.served, t.pendingCredit().turns())
+		if t.class == nil {
+			fmt.Fprintf(w, " parked=%s", t.notBefore.Format(dumpTime))
+		}
+		fmt.Fprintln(w)
+	}
+	if rest := len(all) - maxDump; rest > 0 {
+		fmt.Fprintf(w, "  and %d more\n", rest)
+	}
+}
+
+const dumpTime = "15:04:05.000"
+
+// ordered lists all tenants in the order of Dump.
+func (q *Queue[T]) ordered() []*tenant[T] {
+	var all []*tenant[T]
+	round := slices.Clone(q.round)
+	slices.SortFunc(round, func(a, b *class[T]) int { return cmp.Compare(b.weight, a.weight) })
+	for _, c := range round {
+		for t := c.front; t != nil; t = t.next {
+			all = append(all, t)
+		}
+	}
+	parked := slices.Clone(q.parked)
+	slices.SortFunc(parked, func(a, b *tenant[T]) int {
+		return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.name, b.name))
+	})
+	return append(all, parked...)
+}

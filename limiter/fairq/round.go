@@ -1,0 +1,263 @@
+package fairq
+
+import "math"
+
+// credit counts turns in fixed point. The type wraps around: only differences
+// of nearby values mean anything, and those stay below 2¹⁵ turns because every
+// credit stays within a few turns of zero (see the package comment).
+type credit int64
+
+const (
+	oneTurn credit = 1 << 48
+	tie     credit = 1 << 28 // credits no further apart are equal: 2⁻²⁰ of a turn
+)
+
+// turns converts to a float for people.
+func (c credit) turns() float64 { return float64(c) / float64(oneTurn) }
+
+// class is the ring of all tenants in the round that have one weight, sorted
+// by credit: the front has the most, equals stand in order of arrival. Between
+// two neighbours in time the order changes only by the front going to the
+// back, so the ring needs no sorting.
+type class[T any] struct {
+	weight      float64
+	front, back *tenant[T]
+	tenants     int
+	earned      credit // what each tenant of this weight earned, plus a constant
+	index       int    // in Queue.round
+	lengths     lengths
+}
+
+func (c *class[T]) creditOf(t *tenant[T]) credit { return c.earned - t.spent }
+
+// leads reports whether c's front goes before d's.
+func (c *class[T]) leads(d *class[T]) bool {
+	ahead := c.creditOf(c.front) - d.creditOf(d.front)
+	return ahead > tie || ahead >= -tie && c.weight > d.weight
+}
+
+// turn starts a turn and returns the class whose front it belongs to, nil when
+// the round is empty. A turn that was given back is used up first: its credit
+// has been earned already.
+func (q *Queue[T]) turn() *class[T] {
+	if len(q.round) == 0 {
+		return nil
+	}
+	if q.spare > 0 {
+		q.spare--
+	} else {
+		q.earn()
+	}
+	best := q.round[0]
+	for _, c := range q.round[1:] {
+		if c.leads(best) {
+			best = c
+		}
+	}
+	return best
+}
+
+// earn divides one turn among all tenants in the round by weight. The sum of
+// weights is formed anew each time, so that it cannot drift.
+func (q *Queue[T]) earn() {
+	total := 0.0
+	for _, c := range q.round {
+		total += c.weight * float64(c.tenants)
+	}
+	per := float64(oneTurn) / total
+	for _, c := range q.round {
+		c.earned += credit(math.Round(c.weight * per))
+	}
+}
+
+// serve takes the head item of t, the front of its class, and charges a turn.
+func (q *Queue[T]) serve(t *tenant[T]) {
+	c := t.class
+	t.served++
+	if t.length == 1 || t.weight != c.weight {
+		left := c.creditOf(t) - oneTurn
+		q.leave(t)
+		t.unlink(t.head)
+		if t.length == 0 {
+			q.forget(t)
+		} else {
+			q.enter(t, left)
+		}
+		return
+	}
+	c.lengths.fell(t.length)
+	t.unlink(t.head)
+	t.spent += oneTurn
+	if t.next != nil {
+		c.unlink(t)
+		c.insertFromBack(t)
+	}
+}
+
+// shrink takes it out of t's queue without a turn.
+func (q *Queue[T]) shrink(t *tenant[T], it *Item[T]) {
+	if t.length > 1 {
+		if t.class != nil {
+			t.class.lengths.fell(t.length)
+		}
+		t.unlink(it)
+		return
+	}
+	if t.class != nil {
+		q.leave(t)
+	} else {
+		q.unheap(t)
+	}
+	t.unlink(it)
+	q.forget(t)
+}
+
+// grew notes that an item was added to t's queue.
+func (q *Queue[T]) grew(t *tenant[T]) {
+	if t.class != nil {
+		t.class.lengths.rose(t.length)
+	}
+}
+
+// enter puts t into the round behind its equals, with at most the given
+// credit. Its credit is not above the last one's, or the ring would not be
+// sorted; and not below the first one's by more than a turn, or the first
+// could not pass it when it is served.
+func (q *Queue[T]) enter(t *tenant[T], atMost credit) {
+	c := q.classOf(t.weight)
+	cr := min(atMost, 0)
+	if c.back != nil {
+		cr = max(cr, c.creditOf(c.front)-oneTurn)
+		cr = min(cr, c.creditOf(c.back))
+	}
+	t.spent = c.earned - cr
+	c.insertFromBack(t)
+	q.admit(c, t)
+}
+
+// restore puts t into the round with the credit it had before a turn that was
+// given back.
+func (q *Queue[T]) restore(t *tenant[T], cr credit) {
+	c := q.classOf(t.weight)
+	t.spent = c.earned - cr
+	c.insertFromFront(t)
+	q.admit(c, t)
+}
+
+// refund sets t's credit after a turn was given back and an item returned.
+func (q *Queue[T]) refund(t *tenant[T], cr credit) {
+	if t.class == nil {
+		t.banked = cr
+		return
+	}
+	c := t.class
+	c.lengths.rose(t.length)
+	c.unlink(t)
+	t.spent = c.earned - cr
+	c.insertFromFront(t)
+}
+
+func (q *Queue[T]) admit(c *class[T], t *tenant[T]) {
+	t.class = c
+	c.tenants++
+	c.lengths.joined(t.length)
+}
+
+// leave takes t out of the round.
+func (q *Queue[T]) leave(t *tenant[T]) {
+	c := t.class
+	c.unlink(t)
+	c.tenants--
+	c.lengths.left(t.length)
+	t.class = nil
+	if c.tenants == 0 {
+		q.dropClass(c)
+	}
+}
+
+// classOf finds or makes the class of a weight.
+func (q *Queue[T]) classOf(weight float64) *class[T] {
+	c := q.classes[weight]
+	if c != nil {
+		return c
+	}
+	if last := len(q.freeClasses) - 1; last >= 0 {
+		c = q.freeClasses[last]
+		q.freeClasses = q.freeClasses[:last]
+	} else {
+		c = new(class[T])
+	}
+	c.weight, c.index = weight, len(q.round)
+	q.round = append(q.round, c)
+	q.classes[weight] = c
+	return c
+}
+
+// maxFreeClasses bounds the classes kept for weights to come.
+const maxFreeClasses = 64
+
+// dropClass forgets an empty class.
+func (q *Queue[T]) dropClass(c *class[T]) {
+	last := len(q.round) - 1
+	q.round[c.index] = q.round[last]
+	q.round[c.index].index = c.index
+	q.round[last] = nil
+	q.round = q.round[:last]
+	delete(q.classes, c.weight)
+	if len(q.freeClasses) < maxFreeClasses {
+		*c = class[T]{lengths: c.lengths.cleared()}
+		q.freeClasses = append(q.freeClasses, c)
+	}
+}
+
+// insertFromBack links t behind all with as much credit or more. In an
+// undisturbed round that is the very back; after turns were given back it is
+// at most as many steps away as there were turns.
+func (c *class[T]) insertFromBack(t *tenant[T]) {
+	at := c.back
+	for at != nil && t.spent-at.spent < 0 {
+		at = at.prev
+	}
+	c.linkAfter(at, t)
+}
+
+// insertFromFront links t before all with as much credit or less; see
+// insertFromBack for the number of steps.
+func (c *class[T]) insertFromFront(t *tenant[T]) {
+	var at *tenant[T]
+	for next := c.front; next != nil && next.spent-t.spent < 0; next = next.next {
+		at = next
+	}
+	c.linkAfter(at, t)
+}
+
+// linkAfter links t behind at, or as the front if at is nil.
+func (c *class[T]) linkAfter(at, t *tenant[T]) {
+	t.prev = at
+	if at == nil {
+		t.next = c.front
+		c.front = t
+	} else {
+		t.next = at.next
+		at.next = t
+	}
+	if t.next == nil {
+		c.back = t
+	} else {
+		t.next.prev = t
+	}
+}
+
+func (c *class[T]) unlink(t *tenant[T]) {
+	if t.prev == nil {
+		c.front = t.next
+	} else {
+		t.prev.next = t.next
+	}
+	if t.next == nil {
+		c.back = t.prev
+	} else {
+		t.next.prev = t.prev
+	}
+	t.prev, t.next = nil, nil
+}
