@@ -1,0 +1,223 @@
+package config
+
+import "time"
+
+// Config is the whole tree. The zero Config is not useful: start from
+// [Default]. A Config is read-only once it is in use.
+//
+// The help tags are the reference text of every field: the JSON Schema and the
+// documentation are made from them.
+type Config struct {
+	Server       Server       `yaml:"server" help:"listeners, bounds and timeouts of this replica"`
+	Redis        Redis        `yaml:"redis" help:"the store that limits are enforced in"`
+	Fleet        Fleet        `yaml:"fleet" help:"gossip between replicas; advises, never decides"`
+	Keys         []Key        `yaml:"keys" help:"API keys that callers may present"`
+	Anonymous    bool         `yaml:"anonymous" help:"serve requests without a key, limited by client address only"`
+	Upstreams    []Upstream   `yaml:"upstreams" help:"where requests go"`
+	Routes       []Route      `yaml:"routes" help:"which paths go to which upstream; the longest match wins"`
+	RateLimiting RateLimiting `yaml:"rate_limiting" help:"limits by dimension, and the wait line"`
+
+	lines    map[string]int // line of every field that was written, by path
+	warnings []Problem
+}
+
+// Server is this replica's own side: where it listens and what it accepts.
+type Server struct {
+	Listen                string     `yaml:"listen" help:"host:port of the gateway API"`
+	AdminListen           string     `yaml:"admin_listen" help:"host:port of /metrics, /livez, /readyz and /debug/headway; needs admin_token unless it is a loopback address"`
+	AdminToken            Secret     `yaml:"admin_token" help:"bearer token that the admin listener asks for; empty: none"`
+	TrustedProxies        []string   `yaml:"trusted_proxies" help:"addresses or CIDRs whose X-Forwarded-For is believed; the rightmost address that is not in this list is the client"`
+	MaxConcurrentRequests int        `yaml:"max_concurrent_requests" help:"requests served or waiting at once in this replica; beyond it 503; 0: unlimited"`
+	MaxBody               Size       `yaml:"max_body" help:"largest JSON body; it is buffered, to read model and cost"`
+	MaxUpload             Size       `yaml:"max_upload" help:"largest body of any other kind; it is streamed and never buffered"`
+	MaxHeader             Size       `yaml:"max_header" help:"largest request header block"`
+	Timeouts              Timeouts   `yaml:"timeouts" help:"bounds on one client connection and request"`
+	Drain                 DrainTimes `yaml:"drain" help:"how this replica leaves"`
+}
+
+// Timeouts bound one client connection. All are > 0.
+type Timeouts struct {
+	ReadHeader time.Duration `yaml:"read_header" help:"from the first byte of a request to the end of its headers (slow clients)"`
+	Total      time.Duration `yaml:"total" help:"longest life of one request, waiting and streaming included"`
+	Idle       time.Duration `yaml:"idle" help:"how long an unused keep-alive connection stays open"`
+}
+
+// DrainTimes are the two phases of a shutdown.
+type DrainTimes struct {
+	Delay time.Duration `yaml:"delay" help:"how long to keep accepting after readiness turned 503, so that load balancers notice"`
+	Grace time.Duration `yaml:"grace" help:"how long running requests may take to finish after that"`
+}
+
+// Modes of the store.
+const (
+	ModeEmbedded   = "embedded"   // inside this process; for trying out, one replica only
+	ModeStandalone = "standalone" // one Redis server
+)
+
+// Redis says where the store is and what to do without it.
+type Redis struct {
+	Mode     string        `yaml:"mode" enum:"embedded|standalone" help:"embedded: inside this process, for one replica; standalone: a Redis server"`
+	Address  string        `yaml:"address" help:"host:port of the Redis server"`
+	Username string        `yaml:"username" help:"ACL user; empty: default"`
+	Password Secret        `yaml:"password" help:"empty: no AUTH"`
+	Database int           `yaml:"database" help:"number of the logical database"`
+	TLS      bool          `yaml:"tls" help:"connect with TLS and verify the server's certificate"`
+	Timeout  time.Duration `yaml:"timeout" help:"one budget for all store calls of an admission; past it on_outage applies"`
+	OnOutage string        `yaml:"on_outage" enum:"fail_closed|fail_open" help:"without a usable store: fail_closed answers 503, fail_open admits and marks the answer"`
+}
+
+// Fleet is the gossip between replicas. With no Bind there is none, and this
+// replica is a fleet of one.
+type Fleet struct {
+	Name      string   `yaml:"name" help:"unique member name; empty: host, process id and a random part"`
+	Bind      string   `yaml:"bind" help:"host:port for gossip over TCP and UDP; empty: no gossip"`
+	Advertise string   `yaml:"advertise" help:"host:port that others reach this replica at; empty: bind"`
+	Join      []string `yaml:"join" help:"host:port of other members, tried again for ever"`
+	Keys      []Secret `yaml:"keys" help:"base64 of 16, 24 or 32 bytes each; the first encrypts, all decrypt"`
+}
+
+// Key is one API key and whom it speaks for. Exactly one of Key and Digest is
+// set in a file; after [Parse] only Digest is.
+type Key struct {
+	ID        string `yaml:"id" help:"stable name without secrets; what per_api_key limits go by"`
+	Key       Secret `yaml:"key" help:"the raw key; hashed as soon as it is read"`
+	Digest    string `yaml:"digest" help:"sha256: and the 64 hex digits of the raw key's SHA-256"`
+	User      string `yaml:"user" help:"whose key it is; what per_user limits go by"`
+	Team      string `yaml:"team" help:"the user's organisation; empty, -, none and default mean no team"`
+	RateLimit *Rule  `yaml:"rate_limit" help:"limits of this key alone, in place of per_api_key"`
+}
+
+// Kinds of upstream.
+const (
+	KindOpenAI = "openai" // JSON bodies are read for model and cost, usage settles the cost
+	KindHTTP   = "http"   // bodies are opaque; only requests are counted
+)
+
+// Upstream is one server that requests are sent to.
+type Upstream struct {
+	Name       string           `yaml:"name" help:"what routes call it"`
+	URL        string           `yaml:"url" help:"http or https base address; the request path is appended"`
+	Kind       string           `yaml:"kind" enum:"openai|http" help:"openai: bodies are read for model, cost and usage; http: bodies are opaque"`
+	Credential Secret           `yaml:"credential" help:"sent upstream as Bearer token in place of the caller's key; empty: no credential is sent"`
+	Models     []string         `yaml:"models" help:"models it serves, others are 404; empty: any"`
+	Timeouts   UpstreamTimeouts `yaml:"timeouts" help:"bounds on one upstream call"`
+}
+
+// UpstreamTimeouts bound one upstream call. All are > 0.
+type UpstreamTimeouts struct {
+	Connect        time.Duration `yaml:"connect" help:"to open a connection, TLS included"`
+	ResponseHeader time.Duration `yaml:"response_header" help:"from the request's last byte to the response's headers"`
+	Idle           time.Duration `yaml:"idle" help:"longest silence inside a response body"`
+}
+
+// Route sends the requests of some paths to one upstream.
+type Route struct {
+	Path     string   `yaml:"path" help:"exact path, or a prefix that ends in *"`
+	Methods  []string `yaml:"methods" help:"HTTP methods; empty: all"`
+	Upstream string   `yaml:"upstream" help:"name of an upstream"`
+}
+
+// RateLimiting is what is limited, per dimension, and what waits.
+type RateLimiting struct {
+	DefaultCompletionTokens int64         `yaml:"default_completion_tokens" help:"completion tokens assumed for a request that does not bound them"`
+	LeaseTTL                time.Duration `yaml:"lease_ttl" help:"how long in-flight slots outlive a replica that died"`
+	Global                  Limit         `yaml:"global" help:"the whole fleet, before authentication"`
+	PerClient               Limit         `yaml:"per_client" help:"each client address (IPv6: /64), before authentication"`
+	PerAPIKey               Limit         `yaml:"per_api_key" help:"each API key, by id"`
+	PerUser                 Limit         `yaml:"per_user" help:"each user"`
+	PerTeam                 Limit         `yaml:"per_team" help:"each team"`
+	PerModel                Limit         `yaml:"per_model" help:"each model, shared by all tenants"`
+	FairQueuing             FairQueuing   `yaml:"fair_queuing" help:"the wait line: who waits for a refused request, and whose turn it is"`
+}
+
+// Limit is the rule of one dimension and the identities that differ from it.
+// The zero Limit limits nothing.
+type Limit struct {
+	Rule      `yaml:",inline"`
+	Overrides map[string]Rule `yaml:"overrides" help:"rules of single identities, each in place of the whole rule"`
+	OnOutage  string          `yaml:"on_outage" enum:"fail_closed|fail_open" help:"in place of redis.on_outage for this dimension"`
+}
+
+// Rule is the set of limits of one identity. The zero Rule limits nothing.
+type Rule struct {
+	Requests            *Rate `yaml:"requests" help:"requests started; absent: unlimited"`
+	Tokens              *Rate `yaml:"tokens" help:"LLM tokens, estimated at the start and settled at the end; absent: unlimited"`
+	MaxInFlightRequests int   `yaml:"max_in_flight_requests" help:"requests running at once over the fleet; 0: unlimited"`
+}
+
+// Rate is a token bucket that starts full.
+type Rate struct {
+	Limit int64         `yaml:"limit" help:"how many per period; 0 blocks everything"`
+	Per   time.Duration `yaml:"per" help:"the period"`
+	Burst int64         `yaml:"burst" help:"most at once; absent: limit"`
+}
+
+// Values of FairQueuing that this version knows.
+const (
+	DisciplineSWRR = "swrr"    // smooth weighted round robin, by turns
+	ScopeReplica   = "replica" // each replica orders its own waiters
+)
+
+// FairQueuing configures the wait line. Off, every refusal is answered at once.
+type FairQueuing struct {
+	Enabled                bool     `yaml:"enabled" help:"hold requests refused on request count until their turn"`
+	TenantDimension        string   `yaml:"tenant_dimension" enum:"user|api_key|team" help:"who fairness is between"`
+	Weights                []Weight `yaml:"weights" help:"shares of single tenants; weight 3 is served three times as often as weight 1"`
+	DefaultWeight          float64  `yaml:"default_weight" help:"share of everybody else, above 0 and at most 1000"`
+	Discipline             string   `yaml:"discipline" enum:"swrr" help:"order between tenants: smooth weighted round robin"`
+	FairnessScope          string   `yaml:"fairness_scope" enum:"replica" help:"how far fairness reaches"`
+	MaxQueueDepthPerTenant int      `yaml:"max_queue_depth_per_tenant" help:"requests of one tenant that wait here at once"`
+	MaxTotalQueued         int      `yaml:"max_total_queued" help:"requests that wait here at once"`
+	MaxTenants             int      `yaml:"max_tenants" help:"tenants with waiters here at once"`
+	MaxInFlight            int      `yaml:"max_in_flight" help:"waiters that ask the store at the same moment"`
+	MaxWaitMS              int      `yaml:"max_wait_ms" help:"longest wait in milliseconds; server.timeouts.total bounds it too"`
+}
+
+// Weight is one tenant's share.
+type Weight struct {
+	Identity string  `yaml:"identity" help:"the tenant as its keys name it; used only to match"`
+	Weight   float64 `yaml:"weight" help:"above 0 and at most 1000"`
+}
+
+// MaxWait is the longest wait as a duration.
+func (f FairQueuing) MaxWait() time.Duration {
+	return time.Duration(f.MaxWaitMS) * time.Millisecond
+}
+
+// Default returns the configuration that an empty file stands for. It has no
+// keys, upstreams or routes, so it serves nothing yet.
+func Default() *Config {
+	return &Config{
+		Server: Server{
+			Listen:      ":8080",
+			AdminListen: "127.0.0.1:9090",
+			MaxBody:     10 << 20,
+			MaxUpload:   512 << 20,
+			MaxHeader:   64 << 10,
+			Timeouts:    Timeouts{ReadHeader: 10 * time.Second, Total: 120 * time.Second, Idle: 120 * time.Second},
+			Drain:       DrainTimes{Grace: 30 * time.Second},
+		},
+		Redis: Redis{
+			Mode: ModeEmbedded, Address: "127.0.0.1:6379",
+			Timeout: 50 * time.Millisecond, OnOutage: "fail_closed",
+		},
+		RateLimiting: RateLimiting{
+			DefaultCompletionTokens: 512,
+			LeaseTTL:                10 * time.Second,
+			FairQueuing: FairQueuing{
+				TenantDimension: "user", DefaultWeight: 1,
+				Discipline: DisciplineSWRR, FairnessScope: ScopeReplica,
+				MaxQueueDepthPerTenant: 32, MaxTotalQueued: 4096, MaxTenants: 1024,
+				MaxInFlight: 8, MaxWaitMS: 5000,
+			},
+		},
+	}
+}
+
+// DefaultUpstream returns an upstream with every default and no address.
+func DefaultUpstream() Upstream {
+	return Upstream{
+		Kind:     KindOpenAI,
+		Timeouts: UpstreamTimeouts{Connect: 5 * time.Second, ResponseHeader: 60 * time.Second, Idle: 60 * time.Second},
+	}
+}
