@@ -42,7 +42,7 @@ type Queue[T any] struct {
 	length int
 	seq    uint64 // items pushed ever
 	met    uint64 // tenants met ever
-	spare  int // turns given back: as many turns earn nobody anything
+	spare  int    // turns given back: as many turns earn nobody anything
 
 	freeTenants *tenant[T]
 	freeCount   int
