@@ -1,0 +1,43 @@
+// Package fleet is what replicas know of each other: digests that they send
+// around, a table that merges them, and the sums that waiters are told. It is
+// pure: no sockets, no goroutines, no clock; package gossip moves the bytes.
+//
+// # Merging
+//
+// Every replica describes itself, and only itself, in a [Digest] of absolute
+// values. A [Table] keeps the highest version of each replica it has heard of,
+// where a version is the pair (incarnation, sequence) in lexical order, and one
+// version has one content. Taking the highest is idempotent, commutative and
+// associative, so digests may be lost, repeated, reordered and relayed, and
+// tables that have seen the same set of digests are equal. No wall clock takes
+// part: two replicas whose clocks differ by an hour agree.
+//
+// A restarted process picks a random incarnation, which may be below that of its
+// former life. It then hears of a higher one of itself and goes above it
+// ([Table.Announce]), so it is believed after one exchange at the latest.
+//
+// When a digest was heard is local knowledge, beside the merge: an instant of
+// this process's clock, moved back by the age the relaying replica stated. Of two
+// copies of a version the earlier hearing stays, so that a copy that wandered
+// about does not look new.
+//
+// # What may depend on it
+//
+// Estimates, positions, ordering. Never whether a request may start: a view may
+// be wrong for seconds after a crash and for as long as a cut lasts. A view says
+// so itself: it is fresh while every member of the fleet was heard of within
+// [FreshFor], three intervals of gossip.
+//
+// # Sums
+//
+// Replicas race for one bucket, each serving its own line. With s_r the smoothed
+// gap between grants at replica r (its grant spacing), the fleet grants Σ 1/s_r
+// per second, hence a fleet spacing of 1/Σ(1/s_r). While a waiter with a others
+// before it here waits about a·s, replica r grants a·s/s_r, but no more than it
+// has waiting:
+//
+//	ahead = a + Σ_r min(depth_r, round(a·s/s_r))
+//
+// Both assume that the shares of the replicas stay as they are over the wait; see
+// TestEstimateErrorSpec for what that costs.
+package fleet
