@@ -1,0 +1,75 @@
+package limiter
+
+import "sync/atomic"
+
+// Outcome says how a granted request ended.
+type Outcome struct {
+	// Tokens is what the provider reports as used. Negative means unknown: the
+	// estimate stands.
+	Tokens int64
+	// Failed says that the provider did not serve the request (an error status,
+	// a timeout, no connection): its token estimate is given back, the request
+	// count is not.
+	Failed bool
+}
+
+// correction is what a budget is given (> 0) or charged (< 0) on top of an
+// estimate that was taken at admission.
+func (o Outcome) correction(estimate int64) int64 {
+	switch {
+	case o.Failed:
+		return estimate
+	case o.Tokens < 0:
+		return 0
+	}
+	return estimate - o.Tokens
+}
+
+// Grant is permission to start. It holds the request's in-flight slots and
+// must be finished exactly once, by Done. A Grant is safe for concurrent use.
+type Grant struct {
+	limiter  *Limiter
+	demand   *demand
+	levels   Levels
+	line     *LineInfo
+	degraded bool
+	finished atomic.Bool
+}
+
+// Levels returns the caller's own API-key buckets after this request was
+// charged.
+func (g *Grant) Levels() Levels { return g.levels }
+
+// Line describes the wait, nil if the request started at once.
+func (g *Grant) Line() *LineInfo { return g.line }
+
+// Degraded is empty for a normal grant, and "open" for one given without the
+// store's word while it was out (see FailOpen).
+func (g *Grant) Degraded() string {
+	if g.degraded {
+		return "open"
+	}
+	return ""
+}
+
+// Done ends the request: its slots are free at once, its token budgets are
+// corrected. It never blocks. Only the first call has an effect; another is a
+// bug of the caller, which is logged and counted.
+func (g *Grant) Done(o Outcome) {
+	if g.finished.Swap(true) {
+		g.limiter.metrics.bugs.WithLabelValues("done_twice").Inc()
+		g.limiter.log.Error("limiter: Done called twice for one grant")
+		return
+	}
+	g.limiter.running.Add(-1)
+	if g.degraded {
+		return // it took nothing
+	}
+	s := g.demand.settlement(o)
+	for _, slot := range s.Free {
+		g.limiter.metrics.slots.add(slot, -1)
+	}
+	if len(s.Adjust) > 0 || len(s.Free) > 0 {
+		g.limiter.store.Settle(s)
+	}
+}

@@ -1,0 +1,353 @@
+package limiter
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter/fairq"
+)
+
+const (
+	// restSpread is the largest part of a rest by which replicas spread their
+	// next attempt at a shared bucket, so that the same one does not always win.
+	restSpread = 0.125
+	// maxSpread bounds that spread: a bucket with a long refill is not left
+	// idle for longer.
+	maxSpread = 10 * time.Millisecond
+	// lineMemory is how long an empty line keeps its spacing.
+	lineMemory = 10 * time.Second
+)
+
+// lines holds every wait line of this process and their common bounds.
+type lines struct {
+	cfg     FairConfig
+	fleet   Fleet
+	metrics *metrics
+
+	mu       sync.Mutex
+	byBucket map[BucketID]*line
+	depth    map[ID]int // waiters by tenant; no entry is zero
+	total    int        // waiters, the sum of depth
+	asking   int        // waiters asking the store now, <= cfg.MaxInFlight
+	starved  []*line    // lines that had a ready waiter but no room to ask, oldest first
+	draining bool
+	drained  chan struct{} // closed when draining begins
+}
+
+// line is the wait line of one exhausted bucket. The owner's mutex guards it.
+type line struct {
+	bucket   BucketID
+	queue    *fairq.Queue[*waiter] // those who do not ask right now
+	asking   int                   // its waiters asking now, <= window
+	window   int                   // how many may ask at once, 1..cfg.MaxInFlight
+	restTill time.Time             // the bucket has nothing before
+	starving bool                  // stands in lines.starved
+	timer    *time.Timer           // pumps when somebody becomes ready
+	headway  headway
+	touched  time.Time // last join or grant
+}
+
+// place is where a refused request may wait.
+type place struct {
+	bucket BucketID
+	// wait is until the bucket can admit somebody; 0 means unknown (a newcomer
+	// that joined without asking).
+	wait time.Duration
+	// tenantWait is until narrower buckets of the request's own can.
+	tenantWait time.Duration
+}
+
+func newLines(cfg FairConfig, fl Fleet, m *metrics) *lines {
+	return &lines{
+		cfg: cfg, fleet: fl, metrics: m,
+		byBucket: map[BucketID]*line{}, depth: map[ID]int{}, drained: make(chan struct{}),
+	}
+}
+
+// occupied returns the widest bucket of d that somebody waits for. A newcomer
+// joins that line instead of asking.
+func (s *lines) occupied(d *demand) (found BucketID, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.total == 0 {
+		return found, false
+	}
+	d.buckets(func(b BucketID) bool {
+		found, ok = b, s.byBucket[b].waiters() > 0
+		return !ok
+	})
+	return found, ok
+}
+
+// waiters counts those who stand in ln, asking or not; nil has none.
+func (ln *line) waiters() int {
+	if ln == nil {
+		return 0
+	}
+	return ln.queue.Len() + ln.asking
+}
+
+// join puts w at the end of its tenant's queue, or says which bound forbids
+// it. w knows its position and estimate afterwards in both cases.
+func (s *lines) join(w *waiter, at place) Reason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	ln := s.lineLocked(at.bucket)
+	s.enterLocked(ln, w, now, at)
+	reason := s.boundLocked(w, now)
+	s.depth[w.tenant.ID]++
+	s.total++
+	if reason != "" {
+		s.leaveLocked(w)
+	}
+	s.pumpLocked(ln, now)
+	s.gaugeLocked()
+	return reason
+}
+
+// boundLocked names the bound that w would exceed, "" for none.
+func (s *lines) boundLocked(w *waiter, now time.Time) Reason {
+	depth := s.depth[w.tenant.ID]
+	switch {
+	case s.draining:
+		return ReasonDraining
+	case s.total >= s.cfg.MaxTotalQueued:
+		return ReasonQueueFull
+	case depth >= s.cfg.MaxQueueDepthPerTenant:
+		return ReasonTenantQueueFull
+	case depth == 0 && len(s.depth) >= s.cfg.MaxTenants:
+		return ReasonTenantTableFull
+	case w.readyAt(now).After(w.deadline):
+		return ReasonWaitExceedsBudget
+	}
+	return ""
+}
+
+// lineLocked returns the line of b, made when missing.
+func (s *lines) lineLocked(b BucketID) *line {
+	ln := s.byBucket[b]
+	if ln == nil {
+		ln = &line{bucket: b, queue: fairq.New[*waiter](), window: 1}
+		ln.timer = time.AfterFunc(time.Hour, func() { s.pump(ln) })
+		ln.timer.Stop()
+		s.byBucket[b] = ln
+	}
+	return ln
+}
+
+// enterLocked queues w in ln and tells it where it stands.
+func (s *lines) enterLocked(ln *line, w *waiter, now time.Time, at place) {
+	w.line, w.state, ln.touched = ln, queued, now
+	ln.queue.Push(now, &w.item, string(w.tenant.ID), w.tenant.Weight)
+	if at.wait > 0 {
+		s.restLocked(ln, now, at.wait)
+	}
+	w.notBefore = time.Time{} // a narrower bucket of its own tells on its turn
+	s.locateLocked(w, now)
+}
+
+// restLocked lets nobody of ln ask before its bucket has refilled. Replicas
+// are told the same instant, so each adds a little of its own.
+func (s *lines) restLocked(ln *line, now time.Time, wait time.Duration) {
+	if s.fleet.View().Members > 1 {
+		wait += time.Duration(rand.Float64() * min(restSpread*float64(wait), float64(maxSpread)))
+	}
+	ln.restTill = now.Add(wait)
+	ln.queue.Hold(ln.restTill)
+}
+
+// leaveLocked takes w out of its line wherever it stands.
+func (s *lines) leaveLocked(w *waiter) {
+	switch w.state {
+	case outside:
+		return
+	case queued:
+		w.line.queue.Remove(&w.item)
+	case asking:
+		s.answeredLocked(w)
+	}
+	w.state = outside
+	s.total--
+	if s.depth[w.tenant.ID]--; s.depth[w.tenant.ID] <= 0 {
+		delete(s.depth, w.tenant.ID)
+	}
+}
+
+// answeredLocked takes back w's permission to ask.
+func (s *lines) answeredLocked(w *waiter) {
+	w.line.asking--
+	s.asking--
+	w.state = queued
+	for len(s.starved) > 0 && s.asking < s.cfg.MaxInFlight {
+		ln := s.starved[0]
+		s.starved[0], s.starved = nil, s.starved[1:]
+		ln.starving = false
+		s.pumpLocked(ln, time.Now())
+	}
+}
+
+// again returns w, just refused at place at, to a line: to the head of its
+// tenant in its own line, or to the end of a wider one. It names the reason
+// if w cannot wait that long.
+func (s *lines) again(w *waiter, at place) Reason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, ln := time.Now(), w.line
+	own := at.bucket == ln.bucket
+	if own {
+		ln.window = 1
+		s.restLocked(ln, now, at.wait)
+	}
+	s.answeredLocked(w)
+	switch {
+	case !own && breadth[at.bucket.Dimension] > breadth[ln.bucket.Dimension]:
+		s.enterLocked(s.lineLocked(at.bucket), w, now, at)
+	case !own:
+		w.notBefore = now.Add(max(at.wait, at.tenantWait))
+		ln.queue.Requeue(now, &w.item, w.notBefore)
+	default:
+		w.notBefore = now.Add(at.tenantWait)
+		ln.queue.Requeue(now, &w.item, w.notBefore)
+	}
+	reason := Reason("")
+	if s.draining {
+		reason = ReasonDraining
+	} else if w.readyAt(now).After(w.deadline) {
+		reason = ReasonWaitExceedsBudget
+	}
+	if reason != "" {
+		s.leaveLocked(w)
+	}
+	s.pumpLocked(ln, now)
+	s.pumpLocked(w.line, now)
+	s.gaugeLocked()
+	return reason
+}
+
+// granted ends w's wait with success.
+func (s *lines) granted(w *waiter) *LineInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, ln := time.Now(), w.line
+	ln.window = min(2*ln.window, s.cfg.MaxInFlight)
+	ln.headway.grant(now, ln.waiters() > 1)
+	ln.touched = now
+	info := w.info(now)
+	s.leaveLocked(w)
+	s.pumpLocked(ln, now)
+	s.gaugeLocked()
+	s.metrics.grants.WithLabelValues(string(w.tenant.Dimension)).Inc()
+	s.metrics.wait.WithLabelValues(string(w.tenant.Dimension)).Observe(info.Waited.Seconds())
+	return info
+}
+
+// abandon ends w's wait for a cause outside the line, which says so itself.
+func (s *lines) abandon(w *waiter) *LineInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.locateLocked(w, now)
+	info := w.refusedInfo(now)
+	ln := w.line
+	s.leaveLocked(w)
+	s.pumpLocked(ln, now)
+	s.gaugeLocked()
+	return info
+}
+
+// refuse ends w's wait, or its try to begin one, for reason. last is the
+// limiter's own latest refusal.
+func (s *lines) refuse(w *waiter, reason Reason, last *Refusal) *Refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, ln := time.Now(), w.line
+	s.locateLocked(w, now)
+	r := &Refusal{
+		Dimension: ln.bucket.Dimension, Class: Requests, Reason: reason, Levels: last.Levels,
+		RetryAfter: max(s.estimateLocked(w, now, w.position-1), time.Millisecond), Line: w.refusedInfo(now),
+	}
+	s.leaveLocked(w)
+	s.pumpLocked(ln, now)
+	s.gaugeLocked()
+	s.metrics.refused.WithLabelValues(string(w.tenant.Dimension), string(reason)).Inc()
+	return r
+}
+
+// pump is the timers' way to pumpLocked.
+func (s *lines) pump(ln *line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pumpLocked(ln, time.Now())
+}
+
+// pumpLocked lets as many ready waiters of ln ask as there is room for, and
+// arranges to be called again when the next one becomes ready. It is called
+// after every change of ln, and restores: no waiter of ln is ready, or ln's
+// window is used up, or ln stands in starved.
+func (s *lines) pumpLocked(ln *line, now time.Time) {
+	for ln.asking < ln.window {
+		if s.asking >= s.cfg.MaxInFlight {
+			if at, ok := ln.queue.Ready(now); ok && !at.After(now) && !ln.starving {
+				ln.starving = true
+				s.starved = append(s.starved, ln)
+			}
+			break
+		}
+		it := ln.queue.Next(now)
+		if it == nil {
+			break
+		}
+		w := it.Value
+		if wide := s.widerLocked(w); wide != nil {
+			s.enterLocked(wide, w, now, place{bucket: wide.bucket})
+			s.pumpLocked(wide, now)
+			continue
+		}
+		w.state = asking
+		ln.asking++
+		s.asking++
+		w.turn <- struct{}{} // has room: one turn at a time
+	}
+	ln.timer.Stop()
+	if at, ok := ln.queue.Ready(now); ok && at.After(now) {
+		ln.timer.Reset(at.Sub(now))
+	}
+}
+
+// widerLocked returns the occupied line of a wider bucket that w needs as
+// well: its turn here does not let it overtake those who wait there.
+func (s *lines) widerLocked(w *waiter) (wide *line) {
+	w.demand.buckets(func(b BucketID) bool {
+		if breadth[b.Dimension] <= breadth[w.line.bucket.Dimension] {
+			return false
+		}
+		if ln := s.byBucket[b]; ln.waiters() > 0 {
+			wide = ln
+		}
+		return wide == nil
+	})
+	return wide
+}
+
+// drain refuses everybody who waits or will: waiters watch drained.
+func (s *lines) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.draining {
+		s.draining = true
+		close(s.drained)
+	}
+}
+
+func (s *lines) waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
+
+func (s *lines) gaugeLocked() {
+	s.metrics.depth.Set(float64(s.total))
+	s.metrics.tenants.Set(float64(len(s.depth)))
+}

@@ -1,0 +1,146 @@
+package limiter
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the limiter's own series. Tenants appear as hashed ids, and only
+// the busiest of them: everyone else is counted under "other".
+type metrics struct {
+	depth, tenants  prometheus.Gauge
+	wait            *prometheus.HistogramVec
+	grants, refused *prometheus.CounterVec
+	slotRefusals    *prometheus.CounterVec
+	outage, bugs    *prometheus.CounterVec
+	slots           *slotGauge
+	tenantNames     labelCap
+}
+
+// maxTenantSeries bounds the tenants with a series of their own per family.
+const maxTenantSeries = 100
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		depth: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "rate_limit_fair_queue_depth", Help: "Requests held in wait lines.",
+		}),
+		tenants: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "rate_limit_fair_queue_tenants", Help: "Tenants with requests in wait lines.",
+		}),
+		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rate_limit_fair_queue_wait_seconds", Help: "Time a request spent in line before it was granted.",
+			Buckets:                     []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
+		}, []string{"tenant_dimension"}),
+		grants:       counter("rate_limit_fair_queue_grants_total", "Requests granted from a wait line.", "tenant_dimension"),
+		refused:      counter("rate_limit_fair_queue_refused_total", "Requests refused instead of, or after, waiting in line.", "tenant_dimension", "reason"),
+		slotRefusals: counter("rate_limit_inflight_refusals_total", "Requests refused for want of an in-flight slot.", "dimension", "tenant"),
+		outage:       counter("headway_limiter_outage_decisions_total", "Requests decided by outage policy while the store could not.", "policy"),
+		bugs:         counter("headway_limiter_bugs_total", "Broken invariants seen, by kind; anything but zero is a bug.", "kind"),
+		slots:        newSlotGauge(),
+		tenantNames:  labelCap{seen: map[ID]bool{}},
+	}
+	if reg == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{
+		m.depth, m.tenants, m.wait, m.grants, m.refused, m.slotRefusals, m.outage, m.bugs, m.slots,
+	} {
+		errs = append(errs, reg.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// refuseSlots counts a refusal for each slot that was full.
+func (m *metrics) refuseSlots(slots []Slot, full []bool) {
+	for i, s := range slots {
+		if full[i] {
+			m.slotRefusals.WithLabelValues(string(s.Slot.Dimension), m.tenantNames.name(s.Slot.ID)).Inc()
+		}
+	}
+}
+
+// labelCap gives the first maxTenantSeries identities a label of their own.
+// Counters cannot be moved between series, so first come stays.
+type labelCap struct {
+	mu   sync.Mutex
+	seen map[ID]bool
+}
+
+func (c *labelCap) name(id ID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.seen[id] {
+		if len(c.seen) >= maxTenantSeries {
+			return "other"
+		}
+		c.seen[id] = true
+	}
+	return string(id)
+}
+
+// slotGauge exposes rate_limit_inflight_requests: slots held by this replica.
+// A series goes away when its holder has none left.
+type slotGauge struct {
+	desc *prometheus.Desc
+
+	mu   sync.Mutex
+	held map[SlotID]int // no entry is zero
+}
+
+func newSlotGauge() *slotGauge {
+	return &slotGauge{
+		desc: prometheus.NewDesc("rate_limit_inflight_requests",
+			"Requests running that hold an in-flight slot of this replica.", []string{"dimension", "tenant"}, nil),
+		held: map[SlotID]int{},
+	}
+}
+
+func (g *slotGauge) add(s SlotID, n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.held[s] += n; g.held[s] <= 0 {
+		delete(g.held, s)
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (g *slotGauge) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
+
+// Collect implements prometheus.Collector: the largest holders by name, the
+// rest of a dimension under "other".
+func (g *slotGauge) Collect(ch chan<- prometheus.Metric) {
+	type holder struct {
+		slot SlotID
+		n    int
+	}
+	g.mu.Lock()
+	all := make([]holder, 0, len(g.held))
+	for s, n := range g.held {
+		all = append(all, holder{s, n})
+	}
+	g.mu.Unlock()
+	slices.SortFunc(all, func(a, b holder) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.slot.ID, b.slot.ID))
+	})
+	other := map[Dimension]int{}
+	for i, h := range all {
+		if i >= maxTenantSeries {
+			other[h.slot.Dimension] += h.n
+			continue
+		}
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(h.n), string(h.slot.Dimension), string(h.slot.ID))
+	}
+	for d, n := range other {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), string(d), "other")
+	}
+}

@@ -1,0 +1,210 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/headway-limiter/headway/fleet"
+	"github.com/headway-limiter/headway/limiter/fairq"
+)
+
+// waiterState says where a waiter stands.
+type waiterState uint8
+
+const (
+	outside waiterState = iota // in no line
+	queued                     // in its line's queue
+	asking                     // out of the queue, asking the store
+)
+
+// waiter is one request in a line. Its own goroutine sleeps on turn.
+type waiter struct {
+	demand   *demand
+	tenant   Tenant
+	since    time.Time     // when it began to wait
+	deadline time.Time     // when it stops waiting
+	turn     chan struct{} // of capacity 1: its turn to ask
+
+	// Guarded by lines.mu.
+	item      fairq.Item[*waiter]
+	line      *line
+	state     waiterState
+	notBefore time.Time // its tenant's own buckets have nothing before
+	position  int       // the smallest so far; 0 before the first look
+	scope     Scope
+	first     struct { // as told when it was queued
+		position int
+		estimate time.Duration
+	}
+}
+
+func newWaiter(d *demand, t Tenant, now, deadline time.Time) *waiter {
+	w := &waiter{demand: d, tenant: t, since: now, deadline: deadline, turn: make(chan struct{}, 1)}
+	w.item.Value = w
+	return w
+}
+
+// sleep blocks until it is w's turn to ask ("") or there is a reason to give
+// up. The turn is not lost when both happen: leaving the line passes it on.
+func (s *lines) sleep(ctx context.Context, w *waiter, expired <-chan time.Time) Reason {
+	select {
+	case <-w.turn:
+		return ""
+	case <-s.drained:
+		return ReasonDraining
+	case <-expired:
+		return ReasonDeadlineExceeded
+	case <-ctx.Done():
+		if ctx.Err() == context.DeadlineExceeded {
+			return ReasonDeadlineExceeded
+		}
+		return ReasonClientGone
+	}
+}
+
+// readyAt is the earliest instant at which w may ask.
+func (w *waiter) readyAt(now time.Time) time.Time {
+	at := now
+	for _, t := range [...]time.Time{w.line.restTill, w.notBefore} {
+		if t.After(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// locateLocked works out where w stands: over the fleet when the view is
+// fresh, else in this process. Its position never rises.
+func (s *lines) locateLocked(w *waiter, now time.Time) {
+	if w.state == outside {
+		return // refused at the door: what it was told there stands
+	}
+	ahead := 0
+	if w.state == queued {
+		ahead = w.line.queue.Ahead(&w.item) + w.line.asking
+	}
+	spacing, name := w.line.headway.spacing(now), w.line.bucket.pool()
+	scope := ScopeReplica
+	if view := s.fleet.View(); view.Fresh && view.Members > 1 {
+		scope = ScopeFleet
+		ahead = view.Ahead(name, ahead, spacing)
+	}
+	if w.position == 0 {
+		w.position = ahead + 1
+		w.first.position = w.position
+		w.first.estimate = s.estimateLocked(w, now, ahead)
+	}
+	w.position = min(w.position, ahead+1)
+	w.scope = scope
+}
+
+// estimateLocked foresees the wait of somebody in w's line who has ahead
+// others before it: the limiter's own wait plus one spacing for each of them.
+func (s *lines) estimateLocked(w *waiter, now time.Time, ahead int) time.Duration {
+	spacing := w.line.headway.spacing(now)
+	if view := s.fleet.View(); view.Fresh && view.Members > 1 {
+		spacing = view.Spacing(w.line.bucket.pool(), spacing)
+	}
+	return w.readyAt(now).Sub(now) + time.Duration(ahead)*spacing
+}
+
+// info tells an admitted request what it was told at the start and how long
+// it took.
+func (w *waiter) info(now time.Time) *LineInfo {
+	return &LineInfo{
+		TenantDimension: w.tenant.Dimension, Position: w.first.position,
+		Waited: now.Sub(w.since), Estimated: w.first.estimate, Scope: w.scope,
+	}
+}
+
+// refusedInfo tells a refused request where it stood at the end.
+func (w *waiter) refusedInfo(now time.Time) *LineInfo {
+	info := w.info(now)
+	info.Position = w.position
+	return info
+}
+
+// headway is the smoothed gap between consecutive grants of a line while
+// somebody waited: an exponential average over about the last 16 gaps. The
+// mean is used and not the median, since gaps are skewed and a median
+// promises too little.
+type headway struct {
+	gap  time.Duration // 0: unknown
+	last time.Time     // of the latest grant with waiters behind; zero: none
+}
+
+// headwayWeight is the weight of the newest gap.
+const headwayWeight = 1.0 / 16
+
+// grant records one grant; more says whether others still wait.
+func (h *headway) grant(now time.Time, more bool) {
+	if !h.last.IsZero() {
+		gap := now.Sub(h.last)
+		if h.gap == 0 {
+			h.gap = max(gap, 1)
+		} else {
+			h.gap += time.Duration(headwayWeight * float64(gap-h.gap))
+		}
+	}
+	h.last = time.Time{}
+	if more {
+		h.last = now
+	}
+}
+
+// spacing returns the smoothed gap, 0 if unknown. A stall shows at once: a
+// gap that is still open counts when it is longer than the average.
+func (h *headway) spacing(now time.Time) time.Duration {
+	if h.gap > 0 && !h.last.IsZero() {
+		return max(h.gap, now.Sub(h.last))
+	}
+	return h.gap
+}
+
+// pool names b for the fleet: the same text on every replica.
+func (b BucketID) pool() string { return string(b.Dimension) + ":" + string(b.ID) }
+
+// poolTenants is how many tenants of one line are described to the fleet.
+const poolTenants = 16
+
+// pools describes the lines to the fleet, the longest first, and forgets
+// those that were empty for long.
+func (s *lines) pools(now time.Time) []fleet.Pool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var pools []fleet.Pool
+	for b, ln := range s.byBucket {
+		if ln.waiters() == 0 && now.Sub(ln.touched) > lineMemory {
+			ln.timer.Stop()
+			delete(s.byBucket, b)
+			continue
+		}
+		p := fleet.Pool{Name: b.pool(), Spacing: ln.headway.spacing(now), Depth: ln.waiters()}
+		for _, load := range ln.queue.Loads(poolTenants) {
+			p.Tenants = append(p.Tenants, fleet.TenantLoad{Tenant: load.Tenant, Queued: load.Queued, Served: load.Served})
+		}
+		pools = append(pools, p)
+	}
+	slices.SortFunc(pools, func(a, b fleet.Pool) int {
+		return cmp.Or(cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Name, b.Name))
+	})
+	return pools
+}
+
+// dump writes every line for people to read.
+func (s *lines) dump(out io.Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	fmt.Fprintf(out, "waiting %d of %d, tenants %d, asking %d of %d, draining %v\n",
+		s.total, s.cfg.MaxTotalQueued, len(s.depth), s.asking, s.cfg.MaxInFlight, s.draining)
+	for b, ln := range s.byBucket {
+		fmt.Fprintf(out, "line %s: waiting %d, asking %d of %d, rests %v, spacing %v\n",
+			b.pool(), ln.queue.Len(), ln.asking, ln.window, max(ln.restTill.Sub(now), 0).Round(time.Millisecond), ln.headway.spacing(now))
+		ln.queue.Dump(out)
+	}
+}
