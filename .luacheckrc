@@ -1,0 +1,17 @@
+-- Scripts run inside Redis 7: Lua 5.1 with the globals below. A script is
+-- joined with the preludes before it is loaded (lua/embed.go), so it sees their
+-- local functions as if they were globals.
+std = "lua51"
+max_line_length = 120
+read_globals = { "KEYS", "ARGV", "redis" }
+
+local prelude = {
+  "EXACT", "redis_now", "bucket_read", "bucket_wait", "bucket_write",
+  "lease_read", "lease_decide", "lease_write", "lease_sync",
+}
+for _, name in ipairs({ "admit", "settle", "lease", "inspect" }) do
+  files["lua/" .. name .. ".lua"] = { read_globals = prelude }
+end
+for _, name in ipairs({ "bucket", "lease" }) do
+  files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211" }, read_globals = { "EXACT" } }
+end

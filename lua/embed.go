@@ -1,0 +1,65 @@
+// Package lua holds the scripts that decide for the whole fleet, as text. Each
+// file's header is its contract: every KEYS, ARGV and reply slot with its unit.
+//
+// # Theory
+//
+// A script is the unit of atomicity in Redis, and its TIME the only clock that
+// all replicas share. So every decision is one script call over keys of one
+// hash tag, arguments and replies are flat integers, and nothing a replica
+// believes (its clock, its idea of a level) enters except what it states about
+// itself: which slots it holds, and until when its caller waits.
+//
+// Keys are hw:{hw}:<kind>:<dimension>:<32 hex>, kind b for request buckets, t
+// for token budgets, l for in-flight counters. The tag {hw} puts all of them
+// into one cluster slot.
+//
+// Scripts keep to what Redis 7 and miniredis do alike: %d for every printed
+// number, no cjson, bit, struct or cmsgpack, no error text looked at. They read
+// all keys before they write the first, so that an error changes nothing.
+package lua
+
+import (
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+)
+
+var (
+	//go:embed prelude_bucket.lua
+	preludeBucket string
+	//go:embed prelude_lease.lua
+	preludeLease string
+
+	//go:embed admit.lua
+	admitBody string
+	//go:embed settle.lua
+	settleBody string
+	//go:embed lease.lua
+	leaseBody string
+	//go:embed inspect.lua
+	inspectBody string
+)
+
+// Script is one script, complete as Redis gets it.
+type Script struct {
+	Name   string // short and stable: a metric label
+	Source string // the shared preludes, then the script's own file
+	SHA    string // hex SHA-1 of Source, as EVALSHA wants it
+}
+
+// The scripts. Their values are fixed at start and must not be changed.
+var (
+	Admit   = join("admit", admitBody)
+	Settle  = join("settle", settleBody)
+	Lease   = join("lease", leaseBody)
+	Inspect = join("inspect", inspectBody)
+)
+
+// Scripts lists every script.
+var Scripts = []Script{Admit, Settle, Lease, Inspect}
+
+func join(name, body string) Script {
+	source := preludeBucket + preludeLease + body
+	sum := sha1.Sum([]byte(source))
+	return Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
+}

@@ -1,0 +1,68 @@
+-- settle: correct buckets after the fact and restate counters, in one step.
+--
+-- KEYS[i]     buckets, i = 1..nb          hw:{hw}:b|t:<dimension>:<32 hex>
+-- KEYS[nb+j]  counters, j = 1..#KEYS-nb   hw:{hw}:l:<dimension>:<32 hex>
+--
+-- ARGV[1]     not_after   Redis time, µs; later than this nothing is given back
+-- ARGV[2]     inc         incarnation of the replica; does not begin with _
+-- ARGV[3]     seq         sequence of the first attempt in that incarnation, > 0
+-- ARGV[4]     ttl         ms; lifetime of the replica's entries
+-- ARGV[5]     nb          number of buckets
+-- ARGV[6]     retry       0 first attempt; 1 its outcome is unknown, its fence past
+-- per bucket, a = 5*i+2:
+-- ARGV[a]     limit       micro-tokens per period; 0: left alone
+-- ARGV[a+1]   period      µs, > 0
+-- ARGV[a+2]   burst       micro-tokens; the level never rises above it
+-- ARGV[a+3]   delta       micro-tokens; > 0 gives back, < 0 charges
+-- ARGV[a+4]   max_debt    micro-tokens; the level never falls below minus this
+-- per counter, c = 5*nb+2*j+5:
+-- ARGV[c]     held        slots whose requests run
+-- ARGV[c+1]   want        held, and those asked for by calls not yet answered
+--
+-- Reply, integers:
+--   status     0 nothing to correct: the first attempt ran, 1 all corrected,
+--              2 charged only: giving back was too late or in doubt
+--   now        Redis time, µs
+--   per bucket: level (micro-tokens)
+--   per counter: own count before, own count now, total of all replicas now
+--
+-- A first attempt applies everything. A retry asks the counters' sequences: its
+-- own one stored means that the first ran, an older one that it did not. With
+-- no counter, or overtaken, nobody can tell: it charges again (at least once)
+-- and gives nothing back (at most once), so that doubt only admits less.
+
+local now = redis_now()
+local inc, seq, ttl, nb = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local now_ms, nl = math.floor(now / 1000), #KEYS - nb
+
+local leases, ran, undone = {}, false, false
+for j = 1, nl do
+  local l = lease_read(KEYS[nb + j], inc, now_ms)
+  leases[j] = l
+  ran = ran or l.seq == seq
+  undone = undone or (l.seq >= 0 and l.seq < seq)
+end
+local charge, refund = true, now <= tonumber(ARGV[1])
+if ARGV[6] == '1' then
+  charge = not ran
+  refund = refund and undone and not ran
+end
+
+local reply = { refund and 1 or (charge and 2 or 0), now }
+for i = 1, nb do
+  local a = 5 * i + 2
+  local limit, period, burst = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
+  local delta = tonumber(ARGV[a + 3])
+  local _, stamp, level = bucket_read(KEYS[i], now, limit, period, burst)
+  if limit > 0 and ((delta < 0 and charge) or (delta > 0 and refund)) then
+    level = math.min(burst, math.max(-tonumber(ARGV[a + 4]), level + delta))
+    bucket_write(KEYS[i], now, stamp, level, limit, period, burst)
+  end
+  reply[i + 2] = level
+end
+for j, l in ipairs(leases) do
+  local c, r = 5 * nb + 2 * j + 5, nb + 3 * j
+  local key, held, want = KEYS[nb + j], tonumber(ARGV[c]), tonumber(ARGV[c + 1])
+  reply[r], reply[r + 1], reply[r + 2] = lease_sync(l, key, inc, held, want, seq, now_ms, ttl)
+end
+return reply
