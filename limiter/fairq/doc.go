@@ -49,10 +49,10 @@
 //   - The textbook's counters are in units of weight, so a tenant served when W
 //     was 100 would wait ten rounds after W fell to 10. In units of turns it
 //     waits one.
-//   - A turn that was taken and then denied is given back whole: the tenant's
-//     spent falls by one and the next turn earns nobody anything, so that any
-//     number of denials leaves the order as it was. Until it is granted or
-//     dropped a pick is committed: nobody else is charged for it.
+//   - A turn that was taken and then denied is given back whole: what the tenant
+//     spent and what everybody earned by it, so that any number of denials
+//     leaves the order as it was. Until it is granted or dropped a pick is
+//     committed: nobody else is charged for it.
 //   - A tenant whose head cannot be served before some instant leaves the round.
 //     It earns nothing meanwhile and returns behind its equals with no credit
 //     above 0; a debt it keeps.

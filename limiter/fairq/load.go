@@ -48,14 +48,14 @@ const maxDump = 200
 // tenant, those in the round first by weight and order, then those out of it
 // by the instant of their return; at most 200.
 func (q *Queue[T]) Dump(w io.Writer) {
-	fmt.Fprintf(w, "queued=%d tenants=%d parked=%d spare=%d", q.length, len(q.tenants), len(q.parked), q.spare)
+	fmt.Fprintf(w, "queued=%d tenants=%d parked=%d", q.length, len(q.tenants), len(q.parked))
 	if !q.hold.IsZero() {
 		fmt.Fprintf(w, " hold=%s", q.hold.Format(dumpTime))
 	}
 	fmt.Fprintln(w)
 	all := q.ordered()
 	for _, t := range all[:min(len(all), maxDump)] {
-		fmt.Fprintf(w, "  %s weight=%g queued=%d served=%d credit=%+.3f", t.name, t.weight, t.length, t.served, t.pendingCredit().turns())
+		fmt.Fprintf(w, "  %s weight=%g queued=%d served=%d credit=%+.3f", t.name, t.weight, t.length, t.served, t.standing().turns())
 		if t.class == nil {
 			fmt.Fprintf(w, " parked=%s", t.notBefore.Format(dumpTime))
 		}

@@ -15,9 +15,16 @@ type Item[T any] struct {
 	name       string  // tenant, for a requeue after the owner was forgotten
 	weight     float64 // as pushed
 	seq        uint64  // order of arrival in the queue
-	generation uint64  // owner's when the item was taken
-	credit     credit  // owner's before it paid for the turn this item took
 	state      state
+	taken      receipt
+}
+
+// receipt is what Requeue needs to undo Next.
+type receipt struct {
+	generation uint64  // owner's
+	credit     credit  // owner's before the turn
+	turn       uint64  // which turn of the queue it was
+	per        float64 // credit that it gave per unit of weight
 }
 
 type state uint8
@@ -25,7 +32,7 @@ type state uint8
 const (
 	idle   state = iota
 	queued       // in its owner's list
-	taken        // returned by Next, its turn is charged
+	out          // returned by Next, its turn is charged
 )
 
 // Queue orders the waiters of one capacity by smooth weighted round robin
@@ -42,7 +49,7 @@ type Queue[T any] struct {
 	length int
 	seq    uint64 // items pushed ever
 	met    uint64 // tenants met ever
-	spare  int    // turns given back: as many turns earn nobody anything
+	turns  uint64 // turns begun ever
 
 	freeTenants *tenant[T]
 	freeCount   int
@@ -87,16 +94,16 @@ func (q *Queue[T]) Next(now time.Time) *Item[T] {
 		return nil
 	}
 	q.unpark(now)
-	c := q.turn()
-	if c == nil {
+	if len(q.round) == 0 {
 		return nil
 	}
-	t := c.front
+	per := q.earn()
+	t := q.first()
 	it := t.head
-	it.credit, it.generation = c.creditOf(t), t.generation
+	it.taken = receipt{t.generation, t.standing() - t.class.share(per), q.turns, per}
 	q.serve(t)
 	q.length--
-	it.state = taken
+	it.state = out
 	q.emptied()
 	return it
 }
@@ -107,22 +114,23 @@ func (q *Queue[T]) Next(now time.Time) *Item[T] {
 // cannot be served earlier; otherwise it stays next in turn. Requeue panics if
 // the item was not taken by Next.
 func (q *Queue[T]) Requeue(now time.Time, it *Item[T], notBefore time.Time) {
-	if it.state != taken {
+	if it.state != out {
 		panic("fairq: Requeue of an item that Next did not return")
 	}
-	q.spare++
+	was := it.taken
+	q.unearn(was)
 	t := q.tenants[it.name]
 	switch {
 	case t == nil: // forgotten: it had nobody else in line
 		t = q.meet(it.name, it.weight)
 		t.insert(it)
-		q.restore(t, it.credit)
-	case t.generation == it.generation:
+		q.restore(t, was.credit)
+	case t.generation == was.generation:
 		t.insert(it)
-		q.refund(t, t.pendingCredit()+oneTurn)
+		q.refund(t, t.standing()+oneTurn)
 	default: // forgotten and met again: this life of it paid nothing
 		t.insert(it)
-		q.refund(t, max(t.pendingCredit(), it.credit))
+		q.refund(t, max(t.standing(), was.credit))
 	}
 	q.length++
 	if notBefore.After(now) {
@@ -171,15 +179,9 @@ func (q *Queue[T]) Len() int { return q.length }
 // Tenants is the number of tenants with items queued.
 func (q *Queue[T]) Tenants() int { return len(q.tenants) }
 
-// emptied forgets what an idle queue need not keep. Turns given back concern
-// tenants that have left, and a table that once held a crowd is let go, since
-// maps never shrink.
+// emptied lets go of a table that once held a crowd, since maps never shrink.
 func (q *Queue[T]) emptied() {
-	if q.length > 0 {
-		return
-	}
-	q.spare = 0
-	if q.peak > maxFree {
+	if q.length == 0 && q.peak > maxFree {
 		q.tenants, q.peak, q.parked = map[string]*tenant[T]{}, 0, nil
 	}
 }

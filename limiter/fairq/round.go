@@ -25,6 +25,7 @@ type class[T any] struct {
 	tenants     int
 	earned      credit // what each tenant of this weight earned, plus a constant
 	index       int    // in Queue.round
+	since       uint64 // Queue.turns when it came into the round
 	lengths     lengths
 }
 
@@ -36,38 +37,46 @@ func (c *class[T]) leads(d *class[T]) bool {
 	return ahead > tie || ahead >= -tie && c.weight > d.weight
 }
 
-// turn starts a turn and returns the class whose front it belongs to, nil when
-// the round is empty. A turn that was given back is used up first: its credit
-// has been earned already.
-func (q *Queue[T]) turn() *class[T] {
-	if len(q.round) == 0 {
-		return nil
+// earn begins a turn: it is divided among all tenants in the round, of whom
+// there is at least one, by weight. The sum of weights is formed anew each
+// time, so that it cannot drift. It returns the credit per unit of weight.
+func (q *Queue[T]) earn() (per float64) {
+	q.turns++
+	total := 0.0
+	for _, c := range q.round {
+		total += c.weight * float64(c.tenants)
 	}
-	if q.spare > 0 {
-		q.spare--
-	} else {
-		q.earn()
+	per = float64(oneTurn) / total
+	for _, c := range q.round {
+		c.earned += c.share(per)
 	}
+	return per
+}
+
+// unearn takes back what one turn gave, from all weights that were in the
+// round then. It takes what was given and not what it would give now, or else
+// many denials, with tenants coming and going meanwhile, would add up to a
+// credit that nobody had a turn for.
+func (q *Queue[T]) unearn(r receipt) {
+	for _, c := range q.round {
+		if c.since < r.turn {
+			c.earned -= c.share(r.per)
+		}
+	}
+}
+
+// share is what a tenant of c gets of a turn.
+func (c *class[T]) share(per float64) credit { return credit(math.Round(c.weight * per)) }
+
+// first returns the tenant whose turn it is; somebody must be in the round.
+func (q *Queue[T]) first() *tenant[T] {
 	best := q.round[0]
 	for _, c := range q.round[1:] {
 		if c.leads(best) {
 			best = c
 		}
 	}
-	return best
-}
-
-// earn divides one turn among all tenants in the round by weight. The sum of
-// weights is formed anew each time, so that it cannot drift.
-func (q *Queue[T]) earn() {
-	total := 0.0
-	for _, c := range q.round {
-		total += c.weight * float64(c.tenants)
-	}
-	per := float64(oneTurn) / total
-	for _, c := range q.round {
-		c.earned += credit(math.Round(c.weight * per))
-	}
+	return best.front
 }
 
 // serve takes the head item of t, the front of its class, and charges a turn.
@@ -187,7 +196,7 @@ func (q *Queue[T]) classOf(weight float64) *class[T] {
 	} else {
 		c = new(class[T])
 	}
-	c.weight, c.index = weight, len(q.round)
+	c.weight, c.index, c.since = weight, len(q.round), q.turns
 	q.round = append(q.round, c)
 	q.classes[weight] = c
 	return c

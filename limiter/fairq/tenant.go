@@ -104,8 +104,8 @@ func (t *tenant[T]) unlink(it *Item[T]) {
 	t.length--
 }
 
-// pendingCredit is t's credit, in the round or out of it.
-func (t *tenant[T]) pendingCredit() credit {
+// standing is t's credit, in the round or out of it.
+func (t *tenant[T]) standing() credit {
 	if t.class == nil {
 		return t.banked
 	}
