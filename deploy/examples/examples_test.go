@@ -1,0 +1,41 @@
+// Package examples keeps the example configurations loadable. They are read by
+// people and copied, so they may not contain anything that warns either.
+package examples
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/headway-limiter/headway/gateway/config"
+)
+
+// environment has what the files refer to without a default.
+var environment = map[string]string{
+	"MY_KEY": "sk-me", "TRIAL_KEY": "sk-trial", "PARTNER_KEY": "sk-partner",
+	"OPENAI_API_KEY": "sk-upstream", "REDIS_ADDRESS": "redis:6379", "POD_IP": "10.1.2.3",
+	"GOSSIP_KEY": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+
+	"HEADWAY_NAME": "replica-1", "HEADWAY_LISTEN": "127.0.0.1:20001", "HEADWAY_ADMIN": "127.0.0.1:20002",
+	"HEADWAY_GOSSIP": "127.0.0.1:20003", "HEADWAY_JOIN_1": "127.0.0.1:20003", "HEADWAY_JOIN_2": "127.0.0.1:20004",
+	"HEADWAY_JOIN_3": "127.0.0.1:20005", "HEADWAY_REDIS": "127.0.0.1:20006", "HEADWAY_UPSTREAM": "127.0.0.1:20007",
+}
+
+func TestExamplesLoadWithoutWarnings(t *testing.T) {
+	files, err := filepath.Glob("*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("found no examples: %v", err)
+	}
+	for name, value := range environment {
+		t.Setenv(name, value)
+	}
+	for _, file := range append(files, filepath.Join("..", "fleet", "headway.yaml")) {
+		cfg, err := config.Load(file)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		for _, w := range cfg.Warnings() {
+			t.Errorf("%s: %v", file, w)
+		}
+	}
+}
