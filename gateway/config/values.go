@@ -2,6 +2,7 @@ package config
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -112,4 +113,31 @@ func (k Key) TeamID() string {
 		return ""
 	}
 	return k.Team
+}
+
+// DecodedKeys returns the gossip keys as bytes.
+func (f Fleet) DecodedKeys() ([][]byte, error) {
+	var out [][]byte
+	for i, key := range f.Keys {
+		raw, err := base64.StdEncoding.DecodeString(key.Reveal())
+		if err != nil {
+			return nil, fmt.Errorf("config: fleet.keys[%d] is not base64", i)
+		}
+		out = append(out, raw)
+	}
+	return out, nil
+}
+
+// Hash is a short digest of what all replicas of a fleet should have in
+// common, for spotting one that runs another configuration. Addresses, names
+// and the content of secrets are left out.
+func (c *Config) Hash() string {
+	shared := *c
+	shared.Server.Listen, shared.Server.AdminListen, shared.Fleet = "", "", Fleet{}
+	text, err := shared.Show()
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:4])
 }

@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// adminEdge mounts the operators' pages. /livez and the bare verdict of
+// /readyz are open to load balancers; the rest asks for the token, if there is
+// one.
+func (g *Gateway) adminEdge() http.Handler {
+	e := g.newEcho()
+	e.GET("/livez", echo.WrapHandler(http.HandlerFunc(g.live)))
+	e.GET("/readyz", echo.WrapHandler(http.HandlerFunc(g.ready)))
+	e.GET("/debug/headway", echo.WrapHandler(g.guarded(http.HandlerFunc(g.debug))))
+	if g.opts.Gatherer != nil {
+		e.GET("/metrics", echo.WrapHandler(g.guarded(promhttp.HandlerFor(g.opts.Gatherer, promhttp.HandlerOpts{
+			EnableOpenMetrics: true, ErrorLog: promLog{g.log},
+		}))))
+	}
+	return e
+}
+
+// authorized compares digests, so that neither content nor length of the token
+// can be measured.
+func (g *Gateway) authorized(r *http.Request) bool {
+	want := g.cfg.Server.AdminToken.Reveal()
+	if want == "" {
+		return true
+	}
+	got, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	a, b := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(got))
+	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
+// guarded lets only holders of the admin token pass.
+func (g *Gateway) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.authorized(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		failure{status: http.StatusUnauthorized, kind: kindInvalid, code: "invalid_admin_token",
+			message: "The admin token is missing or wrong."}.write(w, r)
+	})
+}
+
+func (g *Gateway) live(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintln(w, "ok")
+}
+
+// readiness is the answer of /readyz.
+type readiness struct {
+	Ready bool `json:"ready"`
+	// Reasons say what is wrong, also where that does not make this replica
+	// unready (a store that is out under fail_open).
+	Reasons  []string   `json:"reasons"`
+	Draining bool       `json:"draining"`
+	Store    storeState `json:"store"`
+	Fleet    fleetState `json:"fleet"`
+}
+
+type storeState struct {
+	Usable bool      `json:"usable"`
+	State  string    `json:"state"`
+	Since  time.Time `json:"since,omitzero"`
+}
+
+type fleetState struct {
+	Members int   `json:"members"`
+	Fresh   bool  `json:"fresh"`
+	AgeMS   int64 `json:"age_ms"`
+}
+
+// readiness looks at everything a request would need. A store that is out
+// makes a replica unready if it would refuse requests for that.
+func (g *Gateway) readiness() readiness {
+	health := g.opts.Store()
+	out := readiness{
+		Ready: true, Reasons: []string{}, Draining: g.draining.Load(),
+		Store: storeState{Usable: health.Usable, State: health.State, Since: health.Since},
+		Fleet: fleetState{Members: 1, Fresh: true},
+	}
+	if g.opts.Fleet != nil {
+		v := g.opts.Fleet.View()
+		out.Fleet = fleetState{Members: v.Members, Fresh: v.Fresh, AgeMS: v.Age.Milliseconds()}
+		if !v.Fresh {
+			out.Reasons = append(out.Reasons, "fleet: not every member was heard of lately")
+		}
+	}
+	if !health.Usable {
+		out.Reasons = append(out.Reasons, "store: "+health.State)
+		out.Ready = g.cfg.Redis.OnOutage == string(limiter.FailOpen)
+	}
+	if out.Draining {
+		out.Reasons = append(out.Reasons, "draining")
+		out.Ready = false
+	}
+	return out
+}
+
+func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
+	state := g.readiness()
+	var body any = state
+	if !g.authorized(r) {
+		body = struct {
+			Ready bool `json:"ready"`
+		}{state.Ready}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if !state.Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(body) // a probe that left cannot be told
+}
+
+// debug writes the live state as text for people. Identities are hashes.
+func (g *Gateway) debug(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	health := g.opts.Store()
+	fmt.Fprintf(w, "headway %s\nserving %d, draining %v\nstore %s, usable %v\n",
+		g.opts.Build, g.Running(), g.draining.Load(), health.State, health.Usable)
+	if g.opts.Fleet != nil {
+		v := g.opts.Fleet.View()
+		fmt.Fprintf(w, "fleet of %d seen by %s, fresh %v, oldest news %v\n", v.Members, v.Self, v.Fresh, v.Age)
+		for _, d := range v.Replicas {
+			fmt.Fprintf(w, "  %s in flight %d, build %s, config %s\n", d.Replica, d.InFlight, d.Build, d.Config)
+			for _, p := range d.Pools {
+				fmt.Fprintf(w, "    %s waiting %d, spacing %v\n", p.Name, p.Depth, p.Spacing)
+			}
+		}
+	}
+	g.limiter.Dump(w)
+}
+
+// promLog passes errors of a scrape to the log.
+type promLog struct {
+	log interface{ Error(msg string, args ...any) }
+}
+
+// Println implements promhttp.Logger.
+func (l promLog) Println(v ...any) { l.log.Error("gateway: metrics", "error", fmt.Sprint(v...)) }

@@ -1,0 +1,32 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+)
+
+// edge mounts the API. Which paths exist is the configuration's business, so
+// Echo passes every path and method to one handler.
+func (g *Gateway) edge(api http.Handler) http.Handler {
+	e := g.newEcho()
+	e.RouteNotFound("/*", echo.WrapHandler(api))
+	return e
+}
+
+// newEcho returns an Echo that believes no forwarding header by itself and
+// answers its own errors in our shape.
+func (g *Gateway) newEcho() *echo.Echo {
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.IPExtractor = func(r *http.Request) string { return clientAddr(r, g.trusted).String() }
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		f := failure{status: http.StatusInternalServerError, kind: kindServer, code: "internal_error", message: "Internal error."}
+		if h := (*echo.HTTPError)(nil); errors.As(err, &h) && h.Code < http.StatusInternalServerError {
+			f = failure{status: h.Code, kind: kindInvalid, code: "unknown_url", message: http.StatusText(h.Code) + "."}
+		}
+		f.write(c.Response(), c.Request())
+	}
+	return e
+}

@@ -1,0 +1,260 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// newTransport returns a connection pool for one upstream. It neither asks for
+// compression nor undoes it.
+func newTransport(t config.UpstreamTimeouts) *http.Transport {
+	dialer := &net.Dialer{Timeout: t.Connect, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		ForceAttemptHTTP2:     true,
+		TLSHandshakeTimeout:   t.Connect,
+		ResponseHeaderTimeout: t.ResponseHeader,
+		MaxIdleConns:          1024,
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       90 * time.Second,
+		DisableCompression:    true,
+	}
+}
+
+// Causes of an upstream call's end, as context causes.
+var (
+	errNoHeader = errors.New("gateway: the upstream sent no headers in time")
+	errSilent   = errors.New("gateway: the upstream fell silent")
+)
+
+// errUpload is the error of a streamed body that is larger than it may be.
+var errUpload = errors.New("gateway: the request body is too large")
+
+// forward passes the request on and its answer back, and leaves in outcome how
+// it ended. When it returns, or panics with http.ErrAbortHandler to cut a
+// broken answer short, the upstream's body is closed.
+func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, outcome *limiter.Outcome) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	dog := watch(cancel, up.Timeouts)
+	defer dog.stop()
+
+	resp, err := up.transport.RoundTrip(g.outbound(ctx, x, r, up, j.body, dog))
+	if err != nil {
+		f, ours := broken(ctx, err, j.body.most)
+		// The provider failed, unless it was the client that left or misbehaved.
+		outcome.Failed = ours
+		g.log.Warn("gateway: upstream call failed", "request", x.id, "upstream", up.Name, "code", f.code, "error", err)
+		x.fail(f)
+		return
+	}
+	defer resp.Body.Close()
+	dog.answered()
+	outcome.Failed = resp.StatusCode >= http.StatusBadRequest
+	g.respond(ctx, x, resp, up, dog, outcome, j.tokens)
+}
+
+// broken tells what to answer when an upstream call ended in err before its
+// headers, and whether the provider is to blame.
+func broken(ctx context.Context, err error, most config.Size) (failure, bool) {
+	cause := context.Cause(ctx)
+	var timeout net.Error
+	switch {
+	case errors.Is(cause, errNoHeader), errors.Is(cause, errTotal):
+		return upstreamTimeout, true
+	case cause != nil:
+		return canceled, false // the client is gone
+	case errors.Is(err, errUpload):
+		return bodyTooLarge(most), false
+	case errors.Is(err, errClientBody):
+		return badBody, false
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return upstreamTimeout, true
+	}
+	return unreachable, true
+}
+
+// outbound makes the upstream's request: the caller's, without what belongs to
+// the caller's connection and credential, and with what the upstream should
+// know of us.
+func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, up *upstream, b body, dog *watchdog) *http.Request {
+	base := up.base
+	out := (&http.Request{
+		Method: r.Method,
+		URL: &url.URL{
+			Scheme: base.Scheme, Host: base.Host, RawQuery: r.URL.RawQuery,
+			Path: base.Path + r.URL.Path, RawPath: base.EscapedPath() + r.URL.EscapedPath(),
+		},
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: endToEnd(r.Header),
+		Host:   base.Host,
+	}).WithContext(ctx)
+	g.setBody(out, b, dog)
+	h := out.Header
+	g.setCredential(h, up)
+	g.setForwarded(h, r)
+	h.Set("X-Request-Id", x.id)
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = nil // keep net/http from naming itself
+	}
+	if up.Kind == config.KindOpenAI {
+		// Compressed, the usage at the end of an answer could not be read.
+		h.Set("Accept-Encoding", "identity")
+	}
+	return out
+}
+
+// setBody attaches the body. One held in memory can be sent again, so that the
+// transport may retry when a kept connection turns out to be dead before
+// anything was written.
+func (g *Gateway) setBody(out *http.Request, b body, dog *watchdog) {
+	switch {
+	case b.stream != nil:
+		out.ContentLength = b.length
+		out.Body = io.NopCloser(&upload{r: b.stream, left: int64(b.most), dog: dog})
+	case len(b.held) > 0:
+		out.ContentLength = int64(len(b.held))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.held)), nil }
+		out.Body, _ = out.GetBody()
+	}
+}
+
+// setCredential replaces the caller's credential by the upstream's. Where the
+// upstream has none, a credential that is not one of our keys stays: it is
+// between the caller and the upstream, which only anonymous access allows.
+func (g *Gateway) setCredential(h http.Header, up *upstream) {
+	if up.Credential == "" && g.cfg.Anonymous {
+		if _, who := g.identify(&http.Request{Header: h}); who == anonymous {
+			return
+		}
+	}
+	for _, name := range keyHeaders {
+		h.Del(name)
+	}
+	h.Del("Authorization")
+	if up.Credential != "" {
+		h.Set("Authorization", "Bearer "+up.Credential.Reveal())
+	}
+}
+
+// setForwarded says who the caller is. What a peer that is no trusted proxy
+// claims about that is replaced, not extended.
+func (g *Gateway) setForwarded(h http.Header, r *http.Request) {
+	peer := peerAddr(r)
+	proto := "http"
+	if r.TLS != nil {
+		proto = "https"
+	}
+	if !contains(g.trusted, peer) {
+		for _, name := range [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip"} {
+			h.Del(name)
+		}
+	}
+	if peer.IsValid() {
+		hops := append(h.Values("X-Forwarded-For"), peer.String())
+		h.Set("X-Forwarded-For", strings.Join(hops, ", "))
+	}
+	if h.Get("X-Forwarded-Host") == "" {
+		h.Set("X-Forwarded-Host", r.Host)
+	}
+	if h.Get("X-Forwarded-Proto") == "" {
+		h.Set("X-Forwarded-Proto", proto)
+	}
+}
+
+// hopByHop are the headers of one connection (RFC 9110 §7.6.1), which never
+// pass a proxy; those that Connection names do not either.
+var hopByHop = [...]string{
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// endToEnd copies the headers that pass a proxy.
+func endToEnd(h http.Header) http.Header {
+	out := h.Clone()
+	for _, list := range h["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			out.Del(textproto.TrimString(name))
+		}
+	}
+	for _, name := range hopByHop {
+		out.Del(name)
+	}
+	return out
+}
+
+// errClientBody wraps an error of reading the caller's body.
+var errClientBody = errors.New("gateway: the request body broke off")
+
+// upload is a streamed request body with an upper bound. Each part that
+// arrives proves that the call is alive.
+type upload struct {
+	r    io.Reader
+	left int64
+	dog  *watchdog
+}
+
+// Read implements io.Reader.
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.r.Read(p)
+	u.dog.pat()
+	if u.left -= int64(n); u.left < 0 {
+		return 0, errUpload
+	}
+	if err != nil && err != io.EOF {
+		err = errors.Join(errClientBody, err)
+	}
+	return n, err
+}
+
+// watchdog ends an upstream call that shows no sign of life: no headers soon
+// after the request was sent, or silence inside the answer. It works for any
+// RoundTripper, and is a single timer.
+type watchdog struct {
+	timer  *time.Timer
+	limits config.UpstreamTimeouts
+	inside atomic.Bool // the answer has begun
+}
+
+// watch starts a watchdog that cancels with errNoHeader or errSilent.
+func watch(cancel context.CancelCauseFunc, t config.UpstreamTimeouts) *watchdog {
+	d := &watchdog{limits: t}
+	d.timer = time.AfterFunc(t.Connect+t.ResponseHeader, func() {
+		if d.inside.Load() {
+			cancel(errSilent)
+			return
+		}
+		cancel(errNoHeader)
+	})
+	return d
+}
+
+// pat restarts the time in which the next sign of life must come.
+func (d *watchdog) pat() {
+	if d.inside.Load() {
+		d.timer.Reset(d.limits.Idle)
+		return
+	}
+	d.timer.Reset(d.limits.Connect + d.limits.ResponseHeader)
+}
+
+// answered is called when the answer's headers are there.
+func (d *watchdog) answered() {
+	d.inside.Store(true)
+	d.pat()
+}
+
+func (d *watchdog) stop() { d.timer.Stop() }

@@ -1,0 +1,120 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// Options are what a Gateway needs besides its configuration. The zero value
+// works: a fleet of one, a store that is taken to be usable, no metrics page.
+type Options struct {
+	// Transport carries requests to all upstreams; nil: one connection pool
+	// per upstream.
+	Transport http.RoundTripper
+	Logger    *slog.Logger // nil: slog.Default()
+	// Registerer takes the gateway's metrics; nil keeps them private.
+	Registerer prometheus.Registerer
+	// Gatherer is what /metrics shows; nil: nothing.
+	Gatherer prometheus.Gatherer
+	// Store tells readiness and debug pages about the store; nil: usable.
+	Store func() limiter.Health
+	// Fleet tells them about the other replicas; nil: none.
+	Fleet limiter.Fleet
+	Build string // version of the program
+}
+
+// Gateway is the HTTP edge of one replica. It is safe for concurrent use. It
+// owns no goroutines and needs no Close, but idle connections to upstreams
+// stay until CloseIdle.
+type Gateway struct {
+	cfg     *config.Config
+	limiter *limiter.Limiter
+	opts    Options
+	log     *slog.Logger
+	metrics *metrics
+	keys    map[[32]byte]principal // by SHA-256 of the raw key
+	trusted []netip.Prefix
+	routes  []route
+	api     http.Handler
+	admin   http.Handler
+	// spread returns a random number in 0..n/10, the jitter of waits. Tests
+	// make it constant.
+	spread func(n int64) int64
+
+	draining atomic.Bool
+	running  atomic.Int64 // requests being served or waiting
+}
+
+// New returns the edge for cfg in front of l. The error lists every mistake of
+// cfg. cfg must not change afterwards; l stays the caller's to close.
+func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	if opts.Store == nil {
+		opts.Store = func() limiter.Health { return limiter.Health{Usable: true, State: "ok"} }
+	}
+	g := &Gateway{
+		cfg: cfg, limiter: l, opts: opts, log: opts.Logger,
+		spread: func(n int64) int64 { return rand.Int64N(max(n, 0)/10 + 1) },
+	}
+	var errs [4]error
+	g.keys, errs[0] = principals(cfg.Keys)
+	g.trusted, errs[1] = prefixes(cfg.Server.TrustedProxies)
+	g.routes, errs[2] = routes(cfg, opts.Transport)
+	g.metrics, errs[3] = newMetrics(opts.Registerer, opts.Build)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	g.api = g.edge(g.observe(g.serve))
+	g.admin = g.adminEdge()
+	return g, nil
+}
+
+// Handler serves the gateway API.
+func (g *Gateway) Handler() http.Handler { return g.api }
+
+// Admin serves /metrics, /livez, /readyz and /debug/headway.
+func (g *Gateway) Admin() http.Handler { return g.admin }
+
+// Drain makes readiness fail from now on and answers everyone in a wait line,
+// or about to join one, with 503. Requests that need not wait are still
+// served, with Connection: close. It cannot be undone.
+func (g *Gateway) Drain() {
+	g.draining.Store(true)
+	g.metrics.draining.Set(1)
+	g.limiter.Drain()
+}
+
+// Running returns the number of requests being served or waiting.
+func (g *Gateway) Running() int64 { return g.running.Load() }
+
+// CloseIdle closes idle connections to the upstreams.
+func (g *Gateway) CloseIdle() {
+	for _, r := range g.routes {
+		if c, ok := r.upstream.transport.(interface{ CloseIdleConnections() }); ok {
+			c.CloseIdleConnections()
+		}
+	}
+}
+
+// prefixes parses address ranges.
+func prefixes(texts []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	var errs []error
+	for _, text := range texts {
+		p, err := config.ParsePrefix(text)
+		out, errs = append(out, p), append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}

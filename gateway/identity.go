@@ -1,0 +1,128 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// principal is who a known key speaks for, hashed.
+type principal struct {
+	key, user, team limiter.ID
+}
+
+// principals hashes everything there is to know about the configured keys.
+func principals(keys []config.Key) (map[[32]byte]principal, error) {
+	out := make(map[[32]byte]principal, len(keys))
+	var errs []error
+	for _, k := range keys {
+		sum, err := k.Sum()
+		errs = append(errs, err)
+		out[sum] = principal{
+			key:  limiter.Hash(limiter.APIKey, k.ID),
+			user: limiter.Hash(limiter.User, k.User),
+			team: limiter.Hash(limiter.Team, k.TeamID()),
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// standing is what a request's credential is worth.
+type standing uint8
+
+const (
+	unknown   standing = iota // no key, or not one of ours: 401
+	known                     // one of ours
+	anonymous                 // no key of ours, and none needed
+)
+
+// identify finds out who asks. Keys are compared by looking up their digest,
+// which takes the same time however much of a guess is right. With anonymous
+// access a credential that is not ours is the upstream's business.
+func (g *Gateway) identify(r *http.Request) (limiter.Identities, standing) {
+	ids := limiter.Identities{
+		Client: limiter.Hash(limiter.Client, config.ClientIdentity(clientAddr(r, g.trusted))),
+	}
+	if raw := credential(r.Header); raw != "" {
+		if p, ok := g.keys[sha256.Sum256([]byte(raw))]; ok {
+			ids.APIKey, ids.User, ids.Team = p.key, p.user, p.team
+			return ids, known
+		}
+	}
+	if g.cfg.Anonymous {
+		return ids, anonymous
+	}
+	return ids, unknown
+}
+
+// keyHeaders are the headers besides Authorization that SDKs send keys in.
+var keyHeaders = [...]string{"X-Api-Key", "Api-Key"}
+
+// credential returns the key a request presents, from the first header that
+// has one.
+func credential(h http.Header) string {
+	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "Bearer") {
+		if token = strings.TrimSpace(token); token != "" {
+			return token
+		}
+	}
+	for _, name := range keyHeaders {
+		if key := h.Get(name); key != "" {
+			return key
+		}
+	}
+	return ""
+}
+
+// clientAddr returns the address a request comes from: the peer's, or, when
+// the peer is a trusted proxy, the rightmost address of X-Forwarded-For that
+// is none. An entry that is no address ends the search: nothing left of it can
+// be believed. The zero Addr stands for a peer without an IP address.
+func clientAddr(r *http.Request, trusted []netip.Prefix) netip.Addr {
+	peer := peerAddr(r)
+	if !contains(trusted, peer) {
+		return peer
+	}
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for _, hop := range slices.Backward(hops) {
+		ip, ok := parseHop(strings.TrimSpace(hop))
+		if !ok {
+			break
+		}
+		peer = ip
+		if !contains(trusted, ip) {
+			break
+		}
+	}
+	return peer
+}
+
+// peerAddr is the other end of the connection.
+func peerAddr(r *http.Request) netip.Addr {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap().WithZone("")
+}
+
+// parseHop reads an entry of X-Forwarded-For; some proxies add a port.
+func parseHop(text string) (netip.Addr, bool) {
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		text = host
+	}
+	ip, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	return ip.Unmap().WithZone(""), err == nil
+}
+
+func contains(ranges []netip.Prefix, ip netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip) })
+}

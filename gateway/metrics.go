@@ -1,0 +1,79 @@
+package gateway
+
+import (
+	"errors"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// noLimit is the limit_type of decisions that no limit made.
+const noLimit = "none"
+
+// metrics are the gateway's own series. No label comes from a request:
+// upstreams are named in the configuration, the rest are fixed words.
+type metrics struct {
+	requests *prometheus.CounterVec
+	exceeded *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	panics   prometheus.Counter
+	draining prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rate_limit_requests_total",
+			Help: "Requests decided, by decision and, for refusals, by the limit that refused.",
+		}, []string{"decision", "limit_type"}),
+		exceeded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rate_limit_exceeded_total",
+			Help: "Requests answered 429, by the limit that refused.",
+		}, []string{"limit_type"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:                        "headway_gateway_request_duration_seconds",
+			Help:                        "Time from a request's headers to its last byte, waiting and streaming included, by upstream and status class.",
+			Buckets:                     []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
+		}, []string{"upstream", "status"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "headway_gateway_panics_total", Help: "Handlers that panicked; anything but zero is a bug.",
+		}),
+		draining: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "headway_gateway_draining", Help: "1 while this replica is shutting down.",
+		}),
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "headway_build_info", Help: "Always 1; the labels name the running program.",
+		ConstLabels: prometheus.Labels{"version": build, "goversion": runtime.Version()},
+	})
+	info.Set(1)
+	if reg == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.requests, m.exceeded, m.duration, m.panics, m.draining, info} {
+		errs = append(errs, reg.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// decide counts a decision: admitted, refused, unavailable, overloaded, gone
+// or failed.
+func (m *metrics) decide(decision, limitType string) {
+	m.requests.WithLabelValues(decision, limitType).Inc()
+}
+
+// observe records the end of a request. Status 0 means that nothing was sent.
+func (m *metrics) observe(upstream string, status int, took time.Duration) {
+	if upstream == "" {
+		upstream = "none"
+	}
+	class := "none"
+	if status > 0 {
+		class = strconv.Itoa(status/100) + "xx"
+	}
+	m.duration.WithLabelValues(upstream, class).Observe(took.Seconds())
+}

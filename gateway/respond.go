@@ -1,0 +1,210 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// Error types, in the words of OpenAI's API: what its SDKs sort by.
+const (
+	kindInvalid = "invalid_request_error"
+	kindLimit   = "rate_limit_error"
+	kindServer  = "server_error"
+)
+
+// envelope is the body of every error.
+type envelope struct {
+	Error errorBody `json:"error"`
+}
+
+type errorBody struct {
+	Message string   `json:"message"`
+	Type    string   `json:"type"`
+	Code    string   `json:"code"`
+	Param   *string  `json:"param"` // always null
+	Details *details `json:"details,omitempty"`
+}
+
+// details tell programs what the message tells people.
+type details struct {
+	LimitType         string     `json:"limit_type,omitempty"`
+	Reason            string     `json:"reason,omitempty"`
+	RetryAfterMS      int64      `json:"retry_after_ms,omitempty"` // absent: never
+	FairQueue         *fairQueue `json:"fair_queue,omitempty"`     // absent: never near a wait line
+	InflightDimension string     `json:"inflight_dimension,omitempty"`
+	Dimension         string     `json:"dimension,omitempty"` // of a token budget
+}
+
+type fairQueue struct {
+	TenantDimension string `json:"tenant_dimension"`
+	Reason          string `json:"reason"`
+	Position        int    `json:"position"`
+	WaitedMS        int64  `json:"waited_ms"`
+}
+
+// failure is one answer that is not the upstream's.
+type failure struct {
+	status  int
+	kind    string
+	code    string
+	message string
+	retry   time.Duration // > 0: how long to wait; 0: no Retry-After
+	details *details
+}
+
+// Failures that need no more words.
+var (
+	missingKey = failure{status: http.StatusUnauthorized, kind: kindInvalid, code: "invalid_api_key",
+		message: "No API key was sent. Put one into the Authorization header: Bearer YOUR_KEY."}
+	invalidKey = failure{status: http.StatusUnauthorized, kind: kindInvalid, code: "invalid_api_key",
+		message: "The API key is not valid."}
+	limiterUnavailable = failure{status: http.StatusServiceUnavailable, kind: kindServer, code: "limiter_unavailable",
+		message: "Limits cannot be checked right now. Retry soon.", retry: retryUnavailable}
+	overloaded = failure{status: http.StatusServiceUnavailable, kind: kindServer, code: "overloaded",
+		message: "This replica serves as many requests as it may. Retry soon.", retry: retryUnavailable}
+	canceled = failure{status: http.StatusServiceUnavailable, kind: kindServer, code: "canceled",
+		message: "The request was canceled before it started.", retry: retryUnavailable}
+	internalError = failure{status: http.StatusInternalServerError, kind: kindServer, code: "internal_error",
+		message: "Internal error."}
+	unreachable = failure{status: http.StatusBadGateway, kind: kindServer, code: "upstream_unreachable",
+		message: "The upstream could not be reached."}
+	upstreamTimeout = failure{status: http.StatusGatewayTimeout, kind: kindServer, code: "upstream_timeout",
+		message: "The upstream did not answer in time."}
+	upstreamBroke = failure{status: http.StatusBadGateway, kind: kindServer, code: "upstream_broke",
+		message: "The upstream's answer ended before it was complete."}
+	badBody = failure{status: http.StatusBadRequest, kind: kindInvalid, code: "invalid_body",
+		message: "The request body could not be read."}
+	slowBody = failure{status: http.StatusRequestTimeout, kind: kindInvalid, code: "body_timeout",
+		message: "The request body did not arrive in time."}
+	encodedBody = failure{status: http.StatusUnsupportedMediaType, kind: kindInvalid, code: "unsupported_encoding",
+		message: "Send the request body without Content-Encoding."}
+	badJSON = failure{status: http.StatusBadRequest, kind: kindInvalid, code: "invalid_json",
+		message: "The request body is not a JSON object."}
+	badModel = failure{status: http.StatusBadRequest, kind: kindInvalid, code: "invalid_model",
+		message: "The field model is not text."}
+)
+
+func bodyTooLarge(most fmt.Stringer) failure {
+	return failure{status: http.StatusRequestEntityTooLarge, kind: kindInvalid, code: "body_too_large",
+		message: fmt.Sprintf("The request body is larger than %v.", most)}
+}
+
+func unknownURL(r *http.Request) failure {
+	return failure{status: http.StatusNotFound, kind: kindInvalid, code: "unknown_url",
+		message: fmt.Sprintf("Unknown URL: %s %s.", shorten(r.Method), shorten(r.URL.Path))}
+}
+
+func unknownModel(model string) failure {
+	return failure{status: http.StatusNotFound, kind: kindInvalid, code: "model_not_found",
+		message: fmt.Sprintf("The model %q does not exist here.", shorten(model))}
+}
+
+// shorten bounds what an answer repeats of its request.
+func shorten(text string) string {
+	const most = 100
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
+}
+
+// body is the failure as JSON, one line.
+func (f failure) body() []byte {
+	out, err := json.Marshal(envelope{errorBody{Message: f.message, Type: f.kind, Code: f.code, Details: f.details}})
+	if err != nil {
+		panic(err) // plain structs of text and numbers
+	}
+	return append(out, '\n')
+}
+
+// write sends the failure. Headers that were set before stay, except those
+// that describe another body.
+func (f failure) write(w http.ResponseWriter, r *http.Request) {
+	h, body := w.Header(), f.body()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if f.retry > 0 && h.Get("Retry-After") == "" {
+		setRetry(h, seconds(f.retry), f.retry.Milliseconds())
+	}
+	w.WriteHeader(f.status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // a client that left cannot be told
+	}
+}
+
+// refuse answers a refusal of the limiter: 429, or 503 when this replica is
+// leaving. A request that can never pass gets no Retry-After and is marked for
+// SDKs not to retry.
+func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
+	f := failure{status: http.StatusTooManyRequests, kind: kindLimit, code: "rate_limited", message: explain(r)}
+	if r.Reason == limiter.ReasonDraining {
+		f.status, f.kind, f.code = http.StatusServiceUnavailable, kindServer, "draining"
+	} else {
+		g.metrics.exceeded.WithLabelValues(r.LimitType()).Inc()
+	}
+	h, d := x.Header(), &details{LimitType: r.LimitType(), Reason: string(r.Reason)}
+	f.details = d
+	var secs int64
+	if r.RetryAfter == limiter.Never {
+		h.Set("x-should-retry", "false")
+	} else {
+		secs, d.RetryAfterMS = g.wait(r.RetryAfter)
+		setRetry(h, secs, d.RetryAfterMS)
+	}
+	switch r.Class {
+	case limiter.Tokens:
+		d.Dimension = string(r.Dimension)
+	case limiter.InFlight:
+		d.InflightDimension = string(r.Dimension)
+	}
+	if line := r.Line; line != nil {
+		setLine(h, line)
+		d.FairQueue = &fairQueue{
+			TenantDimension: string(line.TenantDimension),
+			Reason:          string(r.Reason),
+			Position:        line.Position,
+			WaitedMS:        line.Waited.Milliseconds(),
+		}
+	}
+	setLevels(h, r.Levels, secs)
+	x.fail(f)
+}
+
+// wait turns a refusal's wait into whole seconds and milliseconds, both
+// rounded up, at least 1 s, and spread by up to a tenth so that callers
+// refused together do not return together. Seconds are spread from 10 s on:
+// below, a second more would be more than a tenth.
+func (g *Gateway) wait(d time.Duration) (secs, ms int64) {
+	secs = max(seconds(d), 1)
+	ms = max(int64((d+time.Millisecond-1)/time.Millisecond), 1)
+	return secs + g.spread(secs), ms + g.spread(ms)
+}
+
+// explanations say in words what a reason means; %s is the limit.
+var explanations = map[limiter.Reason]string{
+	limiter.ReasonRequests:          "Too many requests for the %s limit.",
+	limiter.ReasonTokens:            "The token budget of the %s limit cannot cover this request now.",
+	limiter.ReasonInFlight:          "Too many requests of this %s are running.",
+	limiter.ReasonExceedsBurst:      "This request is larger than the %s limit can ever allow.",
+	limiter.ReasonBlocked:           "The %s limit allows no requests.",
+	limiter.ReasonQueueFull:         "Too many requests for the %s limit, and too many are waiting.",
+	limiter.ReasonTenantQueueFull:   "Too many requests for the %s limit, and too many of yours are waiting.",
+	limiter.ReasonTenantTableFull:   "Too many requests for the %s limit, and too many others are waiting.",
+	limiter.ReasonWaitExceedsBudget: "Too many requests for the %s limit, and the wait is longer than a request may wait.",
+	limiter.ReasonDeadlineExceeded:  "Too many requests for the %s limit; the request waited as long as it may.",
+	limiter.ReasonDraining:          "This replica is shutting down. Retry to reach another.",
+}
+
+// explain is the message of a refusal.
+func explain(r *limiter.Refusal) string {
+	text := explanations[r.Reason]
+	if r.Reason == limiter.ReasonDraining {
+		return text
+	}
+	return fmt.Sprintf(text, r.Dimension)
+}

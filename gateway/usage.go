@@ -1,0 +1,185 @@
+package gateway
+
+import "encoding/json"
+
+// usage is what a provider says a request has cost. Streams may report it
+// several times, growing, so the largest value of each field counts.
+type usage struct {
+	Total      int64 `json:"total_tokens"`
+	Prompt     int64 `json:"prompt_tokens"`
+	Completion int64 `json:"completion_tokens"`
+	Input      int64 `json:"input_tokens"`
+	Output     int64 `json:"output_tokens"`
+	seen       bool
+}
+
+// total returns the tokens used; false when nothing was reported.
+func (u usage) total() (int64, bool) {
+	sum := max(u.Prompt, u.Input) + max(u.Completion, u.Output)
+	return max(u.Total, sum), u.seen
+}
+
+// merge takes in one report. Values that are no counts are left out.
+func (u *usage) merge(raw []byte) {
+	var r usage
+	if json.Unmarshal(raw, &r) != nil {
+		return
+	}
+	for _, f := range [...]struct{ to, from *int64 }{
+		{&u.Total, &r.Total}, {&u.Prompt, &r.Prompt}, {&u.Completion, &r.Completion},
+		{&u.Input, &r.Input}, {&u.Output, &r.Output},
+	} {
+		if *f.from > 0 && *f.from <= maxEstimate {
+			*f.to, u.seen = max(*f.to, *f.from), true
+		}
+	}
+}
+
+const (
+	// maxUsage bounds a usage object, in bytes; a larger one is not read.
+	maxUsage = 8 << 10
+	// maxName is longer than any member name that is looked for.
+	maxName = 16
+)
+
+// usageScanner finds the member "usage" of a JSON object, or of its member
+// "response" or "message", in bytes that come in pieces. It keeps a name, a
+// depth and the usage object itself, never the text around it, so an answer of
+// any size costs one pass. On bytes that are not JSON it finds nothing or
+// nonsense, but does not fail.
+type usageScanner struct {
+	usage usage
+
+	depth   int
+	inText  bool // inside a string
+	escaped bool // behind a backslash
+	name    [maxName]byte
+	length  int    // of name; > maxName: not one of ours
+	key     string // the member at depth 1 whose value is being read
+	inner   string // the same at depth 2
+	capture []byte // the usage object so far; nil: not inside one
+	ends    int    // depth at which capture is complete
+}
+
+// reset prepares for the next object. What was found stays.
+func (s *usageScanner) reset() { *s = usageScanner{usage: s.usage, capture: s.capture[:0:0]} }
+
+// scan reads the next piece.
+func (s *usageScanner) scan(p []byte) {
+	for _, b := range p {
+		if s.capture != nil {
+			s.keep(b)
+		}
+		if s.inText {
+			s.text(b)
+			continue
+		}
+		switch b {
+		case '"':
+			s.inText, s.length = true, 0
+		case ':':
+			s.member()
+		case '{', '[':
+			s.open(b)
+		case '}', ']':
+			s.close()
+		}
+	}
+}
+
+// text reads a byte inside a string. Names matter at the two outer levels.
+func (s *usageScanner) text(b byte) {
+	switch {
+	case s.escaped:
+		s.escaped = false
+	case b == '\\':
+		s.escaped = true
+	case b == '"':
+		s.inText = false
+		return
+	}
+	if s.depth <= 2 {
+		if s.length < maxName {
+			s.name[s.length] = b
+		}
+		s.length = min(s.length+1, maxName+1)
+	}
+}
+
+// member notes that the string just read is the name of what follows.
+func (s *usageScanner) member() {
+	name := ""
+	if s.length <= maxName {
+		name = string(s.name[:s.length]) // short ones stay on the stack
+	}
+	switch s.depth {
+	case 1:
+		s.key = name
+	case 2:
+		s.inner = name
+	}
+}
+
+// open enters an object or list, and begins to capture if it is the usage.
+func (s *usageScanner) open(b byte) {
+	wanted := s.depth == 1 && s.key == "usage" ||
+		s.depth == 2 && s.inner == "usage" && (s.key == "response" || s.key == "message")
+	if wanted && b == '{' && s.capture == nil {
+		s.capture, s.ends = append(make([]byte, 0, 256), b), s.depth
+	}
+	s.depth++
+	if s.depth == 2 {
+		s.inner = ""
+	}
+}
+
+// close leaves an object or list.
+func (s *usageScanner) close() {
+	s.depth--
+	if s.capture != nil && s.depth == s.ends {
+		s.usage.merge(s.capture)
+		s.capture = nil
+	}
+}
+
+// keep adds to the captured object, or gives up on one that is too large.
+func (s *usageScanner) keep(b byte) {
+	if s.capture = append(s.capture, b); len(s.capture) > maxUsage {
+		s.capture, s.key, s.inner = nil, "", ""
+	}
+}
+
+// frameScanner finds usage in the data lines of an event stream that comes in
+// pieces. Frames are scanned in passing, however long.
+type frameScanner struct {
+	usageScanner
+	column  int  // bytes of the current line so far
+	data    bool // the line begins with "data:"
+	skipped bool // it does not
+	cr      bool // the last byte was a carriage return
+}
+
+// dataField begins the lines that carry a frame's content.
+const dataField = "data:"
+
+// scan reads the next piece.
+func (f *frameScanner) scan(p []byte) {
+	for i, b := range p {
+		after := f.cr
+		f.cr = b == '\r'
+		switch {
+		case b == '\n' && after: // the second half of one line end
+		case b == '\n' || b == '\r':
+			if f.column == 0 {
+				f.reset() // a blank line ends the frame
+			}
+			f.column, f.data, f.skipped = 0, false, false
+		case f.data:
+			f.usageScanner.scan(p[i : i+1])
+		default:
+			f.skipped = f.skipped || f.column >= len(dataField) || b != dataField[f.column]
+			f.column++
+			f.data = !f.skipped && f.column == len(dataField)
+		}
+	}
+}
