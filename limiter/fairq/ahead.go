@@ -69,10 +69,11 @@ func (l *lengths) cleared() lengths {
 //
 //	Σ min(length_j, ⌈k·w_j/w⌉)
 //
-// over the other tenants j in the round. It is exact for an item that was just
-// pushed into an undisturbed round of equal weights, and otherwise high by at
-// most one turn of each other tenant: where the tenant stands in its round is
-// not looked at. Tenants to come are not foreseen. Zero if it is not queued.
+// over the other tenants j in the round. It is exact for an item of a tenant
+// that has just joined an undisturbed round of equal weights, and otherwise off
+// by at most one round, Σ (1 + w_j/w), because it does not look at where in the
+// round the tenant stands. Tenants to come are not foreseen. Zero if the item
+// is not queued.
 //
 // The work is bounded by the items before it in its tenant's queue (none for
 // the first and the last) plus 256 steps per distinct weight.
@@ -81,7 +82,7 @@ func (q *Queue[T]) Ahead(it *Item[T]) int {
 		return 0
 	}
 	t := it.owner
-	own := t.before(it)
+	own := t.earlier(it)
 	w := t.weight
 	if t.class != nil {
 		w = t.class.weight
@@ -108,8 +109,8 @@ func turnsOf(x float64) int {
 	return int(min(math.Ceil(x-1e-9), math.MaxInt32))
 }
 
-// before counts t's items ahead of it.
-func (t *tenant[T]) before(it *Item[T]) int {
+// earlier counts t's items ahead of it.
+func (t *tenant[T]) earlier(it *Item[T]) int {
 	if it == t.tail {
 		return t.length - 1
 	}

@@ -41,11 +41,12 @@
 // # Joining and leaving (where this differs from the textbook)
 //
 //   - A tenant joins with credit 0, and behind every tenant of its weight: it
-//     waits at most one turn of each of them. Tenants that come and go
-//     therefore gain nothing over equals that stay. (One that is alone in its
-//     weight, keeps exactly one waiter and returns the moment it is served can
-//     get up to twice its share, because an emptied tenant is forgotten and
-//     its debt with it. It is forgotten so that idle tenants cost no memory.)
+//     waits at most one turn of each of them, so tenants that come and go gain
+//     nothing over equals that stay. An emptied tenant is forgotten, so that
+//     idle tenants cost no memory, and its debt with it; one that is alone in
+//     its weight can use that. But what it did not pay raises the credit of all
+//     others over its own: its gain is at most about one turn per tenant in the
+//     round, once, and not a share.
 //   - The textbook's counters are in units of weight, so a tenant served when W
 //     was 100 would wait ten rounds after W fell to 10. In units of turns it
 //     waits one.

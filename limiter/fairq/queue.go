@@ -23,6 +23,7 @@ type Item[T any] struct {
 type receipt struct {
 	generation uint64  // owner's
 	credit     credit  // owner's before the turn
+	since      uint64  // owner's before the turn
 	turn       uint64  // which turn of the queue it was
 	per        float64 // credit that it gave per unit of weight
 }
@@ -50,6 +51,7 @@ type Queue[T any] struct {
 	seq    uint64 // items pushed ever
 	met    uint64 // tenants met ever
 	turns  uint64 // turns begun ever
+	stamp  uint64 // times that somebody went behind its equals
 
 	freeTenants *tenant[T]
 	freeCount   int
@@ -100,7 +102,7 @@ func (q *Queue[T]) Next(now time.Time) *Item[T] {
 	per := q.earn()
 	t := q.first()
 	it := t.head
-	it.taken = receipt{t.generation, t.standing() - t.class.share(per), q.turns, per}
+	it.taken = receipt{t.generation, t.standing() - t.class.share(per), t.since, q.turns, per}
 	q.serve(t)
 	q.length--
 	it.state = out
@@ -124,13 +126,14 @@ func (q *Queue[T]) Requeue(now time.Time, it *Item[T], notBefore time.Time) {
 	case t == nil: // forgotten: it had nobody else in line
 		t = q.meet(it.name, it.weight)
 		t.insert(it)
-		q.restore(t, was.credit)
+		q.restore(t, was.credit, was.since)
 	case t.generation == was.generation:
 		t.insert(it)
-		q.refund(t, t.standing()+oneTurn)
+		t.served--
+		q.refund(t, t.standing()+oneTurn, was.since)
 	default: // forgotten and met again: this life of it paid nothing
 		t.insert(it)
-		q.refund(t, max(t.standing(), was.credit))
+		q.refund(t, max(t.standing(), was.credit), was.since)
 	}
 	q.length++
 	if notBefore.After(now) {

@@ -12,8 +12,10 @@ const (
 	tie     credit = 1 << 28 // credits no further apart are equal: 2⁻²⁰ of a turn
 )
 
-// turns converts to a float for people.
-func (c credit) turns() float64 { return float64(c) / float64(oneTurn) }
+// turns converts to a float for people, rounded to thousandths.
+func (c credit) turns() float64 {
+	return math.Round(1000*float64(c)/float64(oneTurn))/1000 + 0 // no minus zero
+}
 
 // class is the ring of all tenants in the round that have one weight, sorted
 // by credit: the front has the most, equals stand in order of arrival. Between
@@ -97,6 +99,7 @@ func (q *Queue[T]) serve(t *tenant[T]) {
 	c.lengths.fell(t.length)
 	t.unlink(t.head)
 	t.spent += oneTurn
+	q.last(t)
 	if t.next != nil {
 		c.unlink(t)
 		c.insertFromBack(t)
@@ -140,21 +143,29 @@ func (q *Queue[T]) enter(t *tenant[T], atMost credit) {
 		cr = min(cr, c.creditOf(c.back))
 	}
 	t.spent = c.earned - cr
+	q.last(t)
 	c.insertFromBack(t)
 	q.admit(c, t)
 }
 
-// restore puts t into the round with the credit it had before a turn that was
-// given back.
-func (q *Queue[T]) restore(t *tenant[T], cr credit) {
+// last puts t behind its equals.
+func (q *Queue[T]) last(t *tenant[T]) {
+	q.stamp++
+	t.since = q.stamp
+}
+
+// restore puts t into the round where it was before a turn that was given back.
+func (q *Queue[T]) restore(t *tenant[T], cr credit, since uint64) {
 	c := q.classOf(t.weight)
-	t.spent = c.earned - cr
+	t.spent, t.since = c.earned-cr, since
 	c.insertFromFront(t)
 	q.admit(c, t)
 }
 
-// refund sets t's credit after a turn was given back and an item returned.
-func (q *Queue[T]) refund(t *tenant[T], cr credit) {
+// refund puts t where it was before a turn that was given back, after an item
+// was added to its queue.
+func (q *Queue[T]) refund(t *tenant[T], cr credit, since uint64) {
+	t.since = min(t.since, since)
 	if t.class == nil {
 		t.banked = cr
 		return
@@ -219,22 +230,27 @@ func (q *Queue[T]) dropClass(c *class[T]) {
 	}
 }
 
-// insertFromBack links t behind all with as much credit or more. In an
+// before reports whether t goes before o in their ring.
+func (t *tenant[T]) before(o *tenant[T]) bool {
+	return t.spent-o.spent < 0 || t.spent == o.spent && t.since < o.since
+}
+
+// insertFromBack links t into its place, looking from the back. In an
 // undisturbed round that is the very back; after turns were given back it is
 // at most as many steps away as there were turns.
 func (c *class[T]) insertFromBack(t *tenant[T]) {
 	at := c.back
-	for at != nil && t.spent-at.spent < 0 {
+	for at != nil && t.before(at) {
 		at = at.prev
 	}
 	c.linkAfter(at, t)
 }
 
-// insertFromFront links t before all with as much credit or less; see
-// insertFromBack for the number of steps.
+// insertFromFront is insertFromBack from the other end, for a tenant that was
+// at the front a moment ago.
 func (c *class[T]) insertFromFront(t *tenant[T]) {
 	var at *tenant[T]
-	for next := c.front; next != nil && next.spent-t.spent < 0; next = next.next {
+	for next := c.front; next != nil && next.before(t); next = next.next {
 		at = next
 	}
 	c.linkAfter(at, t)

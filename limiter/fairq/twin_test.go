@@ -41,6 +41,7 @@ type twinItem struct {
 	life    int
 	turn    int
 	per     float64
+	stamp   int
 }
 
 const near = 1e-7
@@ -154,6 +155,7 @@ func (w *twin) next(now time.Time) *twinItem {
 	t := w.round()[0]
 	it := t.items[0]
 	it.credit, it.life, it.turn, it.per = t.credit-t.ordered/total, t.life, w.turns, 1/total
+	it.stamp = t.stamp
 	t.items = t.items[1:]
 	switch {
 	case len(t.items) == 0:
@@ -194,15 +196,14 @@ func (w *twin) requeue(now time.Time, it *twinItem, notBefore time.Time) {
 		}
 	}
 	t := w.find(it.tenant)
-	w.stamp++
 	switch {
 	case t == nil:
 		t = w.meet(it.tenant, it.weight)
-		t.ordered, t.credit, t.stamp = it.weight, it.credit, -w.stamp
+		t.ordered, t.credit, t.stamp = it.weight, it.credit, it.stamp
 	case t.life == it.life:
-		t.credit, t.stamp = t.credit+1, -w.stamp
+		t.credit, t.stamp = t.credit+1, min(t.stamp, it.stamp)
 	default:
-		t.credit, t.stamp = max(t.credit, it.credit), -w.stamp
+		t.credit, t.stamp = max(t.credit, it.credit), min(t.stamp, it.stamp)
 	}
 	t.items = append(t.items, it)
 	slices.SortFunc(t.items, func(a, b *twinItem) int { return a.seq - b.seq })
@@ -377,7 +378,7 @@ func invariants[T any](q *Queue[T]) error {
 			if t.class != c || t.length == 0 || q.tenants[t.name] != t {
 				return fmt.Errorf("tenant %s in class %v: length %d", t.name, c.weight, t.length)
 			}
-			if t.next != nil && t.next.spent-t.spent < 0 {
+			if t.next != nil && !t.before(t.next) {
 				return fmt.Errorf("class %v is not sorted at %s", c.weight, t.name)
 			}
 			if cr := c.creditOf(t).turns(); math.Abs(cr) > 100 {

@@ -1,0 +1,54 @@
+package fairq_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter/fairq"
+)
+
+// An importer has queued five requests when two people ask for something. Each
+// waits for one turn of the importer, not for its queue.
+func Example() {
+	now := time.Now()
+	q := fairq.New[string]()
+	push := func(tenant, what string) {
+		q.Push(now, &fairq.Item[string]{Value: what}, tenant, 1)
+	}
+	for i := range 5 {
+		push("importer", fmt.Sprint("batch ", i+1))
+	}
+	push("ann", "a question")
+	push("bob", "another one")
+
+	for it := q.Next(now); it != nil; it = q.Next(now) {
+		fmt.Println(it.Value)
+	}
+	// Output:
+	// batch 1
+	// a question
+	// another one
+	// batch 2
+	// batch 3
+	// batch 4
+	// batch 5
+}
+
+// A turn that the limiter then denies is given back: the waiter keeps its
+// place, and its tenant is not asked again before it can succeed.
+func ExampleQueue_Requeue() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	q := fairq.New[string]()
+	q.Push(now, &fairq.Item[string]{Value: "first of ann"}, "ann", 1)
+	q.Push(now, &fairq.Item[string]{Value: "second of ann"}, "ann", 1)
+
+	denied := q.Next(now)
+	q.Requeue(now, denied, now.Add(2*time.Second))
+
+	at, _ := q.Ready(now)
+	fmt.Println("again in", at.Sub(now))
+	fmt.Println(q.Next(at).Value)
+	// Output:
+	// again in 2s
+	// first of ann
+}
