@@ -71,7 +71,7 @@ func (l *lengths) cleared() lengths {
 //
 // over the other tenants j in the round. It is exact for an item of a tenant
 // that has just joined an undisturbed round of equal weights, and otherwise off
-// by at most one round, Σ (1 + w_j/w), because it does not look at where in the
+// by at most one round, Σ ⌈1 + w_j/w⌉, because it does not look at where in the
 // round the tenant stands. Tenants to come are not foreseen. Zero if the item
 // is not queued.
 //

@@ -2,6 +2,7 @@ package fairq
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -79,7 +80,7 @@ func TestAheadWithinOneRound(t *testing.T) {
 		round := 0.0
 		for i := range lengths {
 			if i != choice {
-				round += 1 + weights[i]/weights[choice]
+				round += math.Ceil(1 + weights[i]/weights[choice])
 			}
 		}
 		if d := float64(estimate - real); d < -round || d > round {
