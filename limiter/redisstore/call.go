@@ -1,0 +1,213 @@
+package redisstore
+
+import (
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter"
+	"github.com/headway-limiter/headway/lua"
+)
+
+// States of a call. Exactly one of the two sides leaves waiting.
+const (
+	waiting   = iota
+	answered  // the worker has; the caller reads reply and err
+	abandoned // the caller has given up; the worker cleans up
+)
+
+// call is one script call on its way. The caller builds it, a worker runs it.
+type call struct {
+	script *lua.Script
+	keys   []string
+	args   []string  // without the fence
+	fenced bool      // the first argument is a not-after
+	until  time.Time // the caller's deadline, and the fence
+
+	state atomic.Int32
+	done  chan struct{} // buffered: the worker never waits for the caller
+	timer *time.Timer
+
+	// Written by the worker before done, read by the caller after.
+	reply []int64
+	err   *failure
+	ran   ran // what is known when err != nil
+
+	// Of an admit alone: what it takes, for the worker to undo when abandoned.
+	take    limiter.Take
+	wants   []int64
+	seq     int64
+	counted bool
+
+	text argv
+}
+
+// ran is what an error tells about its call.
+type ran uint8
+
+const (
+	ranUnknown ran = iota // sent, and no answer
+	ranNot                // nothing ran
+)
+
+// argv collects the text of all keys and arguments in one buffer, so that a
+// call costs one string instead of thirty.
+type argv struct {
+	buf  []byte
+	ends []int
+	list []string
+}
+
+func (a *argv) reset() { a.buf, a.ends = a.buf[:0], a.ends[:0] }
+
+func (a *argv) str(s string) {
+	a.buf = append(a.buf, s...)
+	a.ends = append(a.ends, len(a.buf))
+}
+
+func (a *argv) int(n int64) {
+	a.buf = strconv.AppendInt(a.buf, n, 10)
+	a.ends = append(a.ends, len(a.buf))
+}
+
+// key appends hw:{hw}:<kind>:<dimension>:<id>.
+func (a *argv) key(kind byte, d limiter.Dimension, id limiter.ID) {
+	a.buf = append(a.buf, "hw:{hw}:"...)
+	a.buf = append(a.buf, kind, ':')
+	a.buf = append(a.buf, d...)
+	a.buf = append(a.buf, ':')
+	a.str(string(id))
+}
+
+func (a *argv) bucketKey(id limiter.BucketID) {
+	kind := byte('b')
+	if id.Class == limiter.Tokens {
+		kind = 't'
+	}
+	a.key(kind, id.Dimension, id.ID)
+}
+
+// rate appends what every script wants of a bucket. A charge above the burst
+// is never granted (max_debt 0); a settlement may owe without bound.
+func (a *argv) rate(r limiter.Rate, amount, maxDebt int64) {
+	a.int(micro(r.Limit))
+	a.int(max(1, r.Per.Microseconds()))
+	a.int(micro(r.Burst))
+	a.int(micro(amount))
+	a.int(maxDebt)
+}
+
+// strings returns the collected texts; they share one new string.
+func (a *argv) strings() []string {
+	all := string(a.buf)
+	a.list = a.list[:0]
+	start := 0
+	for _, end := range a.ends {
+		a.list = append(a.list, all[start:end])
+		start = end
+	}
+	return a.list
+}
+
+// maxMicro is the largest amount that scripts can hold: doubles are exact up to
+// 2^53. It is 9e9 tokens.
+const maxMicro = 1<<53 - 1
+
+// micro converts whole tokens, saturating at ±maxMicro.
+func micro(tokens int64) int64 {
+	const most = maxMicro / 1_000_000
+	return min(most, max(-most, tokens)) * 1_000_000
+}
+
+// buildAdmit fills in an admit of t with the drawn wants.
+func (c *call) buildAdmit(t limiter.Take, inc string, ttl int64) {
+	a := &c.text
+	a.reset()
+	nb := len(t.Charges)
+	c.buildKeys(t)
+	a.str(inc)
+	a.int(c.seq)
+	a.int(ttl)
+	a.int(int64(nb))
+	for _, ch := range t.Charges {
+		a.rate(ch.Rate, ch.Cost, 0)
+	}
+	for i, sl := range t.Slots {
+		a.int(int64(sl.Cap))
+		a.int(c.wants[i])
+	}
+	c.cut(nb + len(t.Slots))
+	c.script, c.fenced = &lua.Admit, true
+}
+
+// buildInspect fills in an inspect of t.
+func (c *call) buildInspect(t limiter.Take, inc string) {
+	a := &c.text
+	a.reset()
+	c.buildKeys(t)
+	a.str(inc)
+	a.int(int64(len(t.Charges)))
+	for _, ch := range t.Charges {
+		a.rate(ch.Rate, ch.Cost, 0)
+	}
+	c.cut(len(t.Charges) + len(t.Slots))
+	c.script, c.fenced = &lua.Inspect, false
+}
+
+// buildLease fills in a lease call.
+func (c *call) buildLease(inc string, seq, ttl int64, sts []statement) {
+	a := &c.text
+	a.reset()
+	for _, st := range sts {
+		a.key('l', st.id.Dimension, st.id.ID)
+	}
+	a.str(inc)
+	a.int(seq)
+	a.int(ttl)
+	for _, st := range sts {
+		a.int(st.held)
+		a.int(st.want)
+	}
+	c.cut(len(sts))
+	c.script, c.fenced = &lua.Lease, false
+}
+
+// buildSettle fills in an attempt of a settlement.
+func (c *call) buildSettle(p *settlement, inc string, ttl int64, sts []statement) {
+	a := &c.text
+	a.reset()
+	for _, adj := range p.adjust {
+		a.bucketKey(adj.Bucket)
+	}
+	for _, st := range sts {
+		a.key('l', st.id.Dimension, st.id.ID)
+	}
+	a.str(inc)
+	a.int(p.seq)
+	a.int(ttl)
+	a.int(int64(len(p.adjust)))
+	a.int(p.retry)
+	for _, adj := range p.adjust {
+		a.rate(adj.Rate, adj.Delta, maxMicro)
+	}
+	for _, st := range sts {
+		a.int(st.held)
+		a.int(st.want)
+	}
+	c.cut(len(p.adjust) + len(sts))
+	c.script, c.fenced = &lua.Settle, true
+}
+
+func (c *call) buildKeys(t limiter.Take) {
+	for _, ch := range t.Charges {
+		c.text.bucketKey(ch.Bucket)
+	}
+	for _, sl := range t.Slots {
+		c.text.key('l', sl.Slot.Dimension, sl.Slot.ID)
+	}
+}
+
+func (c *call) cut(keys int) {
+	all := c.text.strings()
+	c.keys, c.args = all[:keys], all[keys:]
+}

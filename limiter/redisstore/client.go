@@ -1,0 +1,316 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headway-limiter/headway/lua"
+)
+
+// workers × batchMost + queueMost bounds the calls outstanding. Few workers and
+// large batches cost the least CPU per call; a batch is answered as a whole, so
+// its size also bounds the latency it adds (64 scripts: about 1 ms).
+const (
+	workers   = 8
+	batchMost = 64
+	queueMost = 512
+)
+
+// client is the facade of rueidis: it owns every goroutine that may block on
+// the network, and nobody else calls rueidis.
+type client struct {
+	redis   rueidis.Client
+	fence   *fence
+	metrics *metrics
+	dial    func(ctx context.Context, address string) (net.Conn, error)
+
+	queue chan *call
+	quit  chan struct{}
+	wg    sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{} // open ones, to cut them off at the end
+	ended bool
+}
+
+// newClient connects. A server that cannot be reached is no error: rueidis
+// dials again with the next call.
+func newClient(o Options, f *fence, m *metrics) (*client, error) {
+	c := &client{
+		fence: f, metrics: m, dial: o.DialCtxFn,
+		queue: make(chan *call, queueMost), quit: make(chan struct{}),
+		conns: map[net.Conn]struct{}{},
+	}
+	var err error
+	if c.redis, err = rueidis.NewClient(c.options(o)); c.redis == nil {
+		return nil, fmt.Errorf("redisstore: client for %s: %w", o.Address, err)
+	}
+	return c, nil
+}
+
+// options are the settings under which rueidis is safe to use. It declares a
+// silent connection dead after at most 2 × KeepAlive + ConnWriteTimeout.
+func (c *client) options(o Options) rueidis.ClientOption {
+	return rueidis.ClientOption{
+		InitAddress: []string{o.Address}, Username: o.Username, Password: o.Password, SelectDB: o.DB,
+		TLSConfig: o.TLS, ClientName: "headway",
+		// Script calls must not be repeated by anybody who cannot know whether
+		// they ran. The cache needs CLIENT TRACKING, for nothing here.
+		DisableRetry: true, DisableCache: true, ForceSingleClient: true,
+		ConnWriteTimeout:  max(500*time.Millisecond, 5*o.Timeout),
+		Dialer:            net.Dialer{Timeout: max(200*time.Millisecond, 4*o.Timeout), KeepAlive: 250 * time.Millisecond},
+		DialCtxFn:         c.dialConn,
+		PipelineMultiplex: -1, // one connection: calls arrive in the order they left
+	}
+}
+
+// dialConn makes one connection and lets the fence start anew.
+func (c *client) dialConn(ctx context.Context, addr string, d *net.Dialer, conf *tls.Config) (net.Conn, error) {
+	c.fence.connected()
+	conn, err := c.open(ctx, addr, d, conf)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	tracked := &trackedConn{Conn: conn, client: c}
+	c.conns[tracked] = struct{}{}
+	return tracked, nil
+}
+
+func (c *client) open(ctx context.Context, addr string, d *net.Dialer, conf *tls.Config) (net.Conn, error) {
+	switch {
+	case c.dial != nil:
+		return c.dial(ctx, addr)
+	case conf != nil:
+		return (&tls.Dialer{NetDialer: d, Config: conf}).DialContext(ctx, "tcp", addr)
+	}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+// trackedConn forgets itself when it is closed.
+type trackedConn struct {
+	net.Conn
+	client *client
+}
+
+func (t *trackedConn) Close() error {
+	t.client.mu.Lock()
+	delete(t.client.conns, t)
+	t.client.mu.Unlock()
+	return t.Conn.Close()
+}
+
+// start runs the workers; finish gets every call that has been run.
+func (c *client) start(finish func([]*call)) {
+	for range workers {
+		c.wg.Go(func() { c.work(finish) })
+	}
+}
+
+// close cuts every connection, which frees all workers, and waits for them.
+func (c *client) close() {
+	close(c.quit)
+	c.mu.Lock()
+	c.ended = true
+	open := make([]net.Conn, 0, len(c.conns))
+	for conn := range c.conns {
+		open = append(open, conn)
+	}
+	c.mu.Unlock()
+	for _, conn := range open {
+		conn.Close()
+	}
+	c.wg.Wait()
+	c.redis.Close()
+}
+
+// work takes whatever is queued, up to a batch, and runs it as one pipeline.
+func (c *client) work(finish func([]*call)) {
+	batch := make([]*call, 0, batchMost)
+	for {
+		select {
+		case <-c.quit:
+			return
+		case first := <-c.queue:
+			batch = append(batch[:0], first)
+		}
+	fill:
+		for len(batch) < batchMost {
+			select {
+			case next := <-c.queue:
+				batch = append(batch, next)
+			default:
+				break fill
+			}
+		}
+		c.run(batch)
+		finish(batch)
+		clear(batch)
+	}
+}
+
+// run executes calls and fills in their reply or error. It returns when rueidis
+// does, however long that takes.
+func (c *client) run(batch []*call) {
+	live := c.send(batch)
+	again := missing(live)
+	if len(again) == 0 {
+		return
+	}
+	// NOSCRIPT proves that nothing ran: load what is missing and send again.
+	for _, call := range again {
+		if err := c.load(call.script); err != nil {
+			call.err, call.ran = err, ranNot
+		}
+	}
+	c.send(missing(again))
+}
+
+func missing(batch []*call) []*call {
+	var list []*call
+	for _, call := range batch {
+		if call.err.missing() {
+			list = append(list, call)
+		}
+	}
+	return list
+}
+
+// send runs those of batch that somebody still waits for, and returns them.
+func (c *client) send(batch []*call) []*call {
+	live := make([]*call, 0, len(batch))
+	cmds := make(rueidis.Commands, 0, len(batch))
+	now := time.Now()
+	for _, call := range batch {
+		call.err, call.ran = errNotSent, ranNot
+		if call.state.Load() == waiting && now.Before(call.until) {
+			if cmd, err := c.command(call); err != nil {
+				call.err = err
+			} else {
+				live, cmds = append(live, call), append(cmds, cmd)
+			}
+		}
+	}
+	if len(live) == 0 {
+		return nil
+	}
+	gen, sent := c.fence.generation(), time.Now()
+	results, err := c.pipeline(cmds)
+	received := time.Now()
+	var first, last int64
+	for i, call := range live {
+		if err != nil {
+			call.err, call.ran = err, ranUnknown
+			continue
+		}
+		call.reply, call.err, call.ran = parse(call.reply[:0], results[i])
+		if call.err == nil {
+			last = call.reply[1]
+			if first == 0 {
+				first = last
+			}
+		}
+	}
+	if first > 0 {
+		c.fence.observe(gen, sent, received, first, last)
+	}
+	return live
+}
+
+// pipeline is the one door to rueidis. It panics on keys of several slots, so
+// whatever it panics with becomes an error of this batch.
+func (c *client) pipeline(cmds rueidis.Commands) (results []rueidis.RedisResult, err *failure) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &failure{kindPanic, fmt.Errorf("rueidis: %v", p)}
+		}
+	}()
+	return c.redis.DoMulti(context.Background(), cmds...), nil
+}
+
+// command builds EVALSHA of a call, with the fence in front of its arguments.
+func (c *client) command(call *call) (cmd rueidis.Completed, err *failure) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &failure{kindPanic, fmt.Errorf("rueidis: %v", p)}
+		}
+	}()
+	b := c.redis.B().Arbitrary("EVALSHA", call.script.SHA, strconv.Itoa(len(call.keys))).Keys(call.keys...)
+	if call.fenced {
+		notAfter, err := c.notAfter(call.until)
+		if err != nil {
+			return cmd, err
+		}
+		b = b.Args(strconv.FormatInt(notAfter, 10))
+	}
+	c.metrics.calls.count(call.script.Name)
+	return b.Args(call.args...).Build(), nil
+}
+
+// notAfter converts a deadline into Redis time, asking for it when nothing is
+// known about the present connection's server.
+func (c *client) notAfter(until time.Time) (int64, *failure) {
+	if us, known := c.fence.at(until); known {
+		return us, nil
+	}
+	gen, sent := c.fence.generation(), time.Now()
+	t, err := c.redis.Do(context.Background(), c.redis.B().Time().Build()).AsStrSlice()
+	if err != nil || len(t) != 2 {
+		f, _ := classify(err)
+		return 0, f
+	}
+	s, _ := strconv.ParseInt(t[0], 10, 64)
+	us, _ := strconv.ParseInt(t[1], 10, 64)
+	now := s*1_000_000 + us
+	c.metrics.calls.count("time")
+	c.fence.observe(gen, sent, time.Now(), now, now)
+	if us, known := c.fence.at(until); known {
+		return us, nil
+	}
+	// Connecting raced with the answer: this bound is of the new connection.
+	c.fence.observe(c.fence.generation(), sent, time.Now(), now, now)
+	us, _ = c.fence.at(until)
+	return us, nil
+}
+
+// load makes the server know a script.
+func (c *client) load(s *lua.Script) *failure {
+	err := c.redis.Do(context.Background(), c.redis.B().ScriptLoad().Script(s.Source).Build()).Error()
+	if err != nil {
+		f, _ := classify(err)
+		return f
+	}
+	return nil
+}
+
+// parse reads a reply of flat integers, at least a status and a time.
+func parse(into []int64, r rueidis.RedisResult) ([]int64, *failure, ran) {
+	list, err := r.ToArray()
+	if err != nil {
+		f, ran := classify(err)
+		return into, f, ran
+	}
+	for i := range list {
+		n, err := list[i].ToInt64()
+		if err != nil {
+			return into, errReply, ranUnknown
+		}
+		into = append(into, n)
+	}
+	if len(into) < 2 {
+		return into, errReply, ranUnknown
+	}
+	return into, nil, ranNot
+}

@@ -1,0 +1,76 @@
+package redisstore
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// Kinds of failure: a metric label, and the closed set of what Health says.
+const (
+	kindTimeout    = "timeout"    // no answer within the budget
+	kindConnection = "connection" // refused, reset, closed
+	kindScript     = "script"     // any other error reply
+	kindPanic      = "panic"      // the client library panicked
+	kindBusy       = "queue_full" // too many calls outstanding
+	kindOvertaken  = "overtaken"  // resent too often
+	kindReply      = "reply"      // a reply that no script of ours gives
+)
+
+// codes are the error replies worth telling apart. The first word of an error
+// reply is its code, a part of the protocol; the rest is prose.
+var codes = []string{
+	"LOADING", "READONLY", "BUSY", "OOM", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
+	"MASTERDOWN", "MISCONF", "NOREPLICAS", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT",
+}
+
+// failure is an error of one call, with its kind.
+type failure struct {
+	kind string
+	err  error
+}
+
+func (f *failure) Error() string { return f.kind + ": " + f.err.Error() }
+
+func (f *failure) Unwrap() error { return f.err }
+
+// hard reports whether the failure is a sign of a dead or hung server, not an
+// answer of a living one.
+func (f *failure) hard() bool { return f.kind == kindTimeout || f.kind == kindConnection }
+
+var (
+	errTimeout   = &failure{kindTimeout, errors.New("no answer within the budget")}
+	errBusy      = &failure{kindBusy, errors.New("too many calls outstanding")}
+	errReply     = &failure{kindReply, errors.New("malformed script reply")}
+	errOvertaken = &failure{kindOvertaken, errors.New("overtaken by other calls of this replica too often")}
+	errNotSent   = &failure{kindTimeout, errors.New("given up before it was sent")}
+)
+
+// classify names an error of rueidis and tells whether its call may have run.
+// Scripts read everything before they write, so an error reply proves that
+// nothing did.
+func classify(err error) (*failure, ran) {
+	if re, ok := rueidis.IsRedisErr(err); ok {
+		code, _, _ := strings.Cut(re.Error(), " ")
+		for _, c := range codes {
+			if c == code {
+				return &failure{c, err}, ranNot
+			}
+		}
+		return &failure{kindScript, err}, ranNot
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &failure{kindTimeout, err}, ranUnknown
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return &failure{kindConnection, err}, ranNot
+	}
+	return &failure{kindConnection, err}, ranUnknown
+}
+
+// missing reports whether the server does not know the script.
+func (f *failure) missing() bool { return f != nil && f.kind == "NOSCRIPT" }

@@ -1,0 +1,116 @@
+package redisstore
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Calls counts what was sent to Redis since the store was opened. Time counts
+// the plain TIME commands that start a fence after a connection.
+type Calls struct {
+	Admit, Settle, Lease, Inspect, Time uint64
+}
+
+// Total is the number of all calls.
+func (c Calls) Total() uint64 { return c.Admit + c.Settle + c.Lease + c.Inspect + c.Time }
+
+// callCounts counts without allocation or lookup of labels.
+type callCounts struct {
+	admit, settle, lease, inspect, time atomic.Uint64
+}
+
+func (c *callCounts) of(name string) *atomic.Uint64 {
+	switch name {
+	case "admit":
+		return &c.admit
+	case "settle":
+		return &c.settle
+	case "lease":
+		return &c.lease
+	case "inspect":
+		return &c.inspect
+	}
+	return &c.time
+}
+
+func (c *callCounts) count(name string) { c.of(name).Add(1) }
+
+func (c *callCounts) snapshot() Calls {
+	return Calls{
+		Admit: c.admit.Load(), Settle: c.settle.Load(), Lease: c.lease.Load(),
+		Inspect: c.inspect.Load(), Time: c.time.Load(),
+	}
+}
+
+// metrics are all series of a store. They work unregistered too.
+type metrics struct {
+	calls      callCounts
+	admitTime  prometheus.Observer
+	peekTime   prometheus.Observer
+	settleTime prometheus.Observer
+	errors     *prometheus.CounterVec
+	open       prometheus.Gauge
+	restated   prometheus.Counter
+	late       prometheus.Counter
+	resent     prometheus.Counter
+	dropped    prometheus.Counter
+}
+
+// latencyBuckets span 50 µs to 400 ms: the budget is 50 ms, and a probe or a
+// settlement may take longer.
+var latencyBuckets = prometheus.ExponentialBuckets(50e-6, 2, 14)
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{}
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "headway_store_seconds", Buckets: latencyBuckets,
+		Help: "Time of store operations in seconds, as the caller sees it; settle is one batch in the background.",
+	}, []string{"op"})
+	m.admitTime, m.peekTime, m.settleTime = seconds.WithLabelValues("admit"), seconds.WithLabelValues("peek"), seconds.WithLabelValues("settle")
+	m.errors = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headway_store_errors_total",
+		Help: "Failed store calls by kind; calls refused by an open breaker are not counted.",
+	}, []string{"kind"})
+	m.open = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "headway_store_breaker_open", Help: "Whether the store is taken for unusable: 1 yes, 0 no.",
+	})
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m.restated = counter("headway_store_leases_restated_total",
+		"In-flight slots that Redis had lost or let expire while their requests ran, and that were stated again.")
+	m.late = counter("headway_store_late_grants_total", "Grants that came after their caller had given up, and were given back.")
+	m.resent = counter("headway_store_resent_total", "Calls sent again because their reply proved that nothing had run.")
+	m.dropped = counter("headway_store_settlements_dropped_total", "Settlements given up after repeated failures.")
+	collectors := []prometheus.Collector{seconds, m.errors, m.open, m.restated, m.late, m.resent, m.dropped}
+	for _, name := range []string{"admit", "settle", "lease", "inspect", "time"} {
+		n := m.calls.of(name)
+		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "headway_store_calls_total", Help: "Calls sent to Redis by script.",
+			ConstLabels: prometheus.Labels{"script": name},
+		}, func() float64 { return float64(n.Load()) }))
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range collectors {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) failed(kind string) { m.errors.WithLabelValues(kind).Inc() }
+
+func (m *metrics) breaker(open bool) {
+	if open {
+		m.open.Set(1)
+	} else {
+		m.open.Set(0)
+	}
+}
+
+func since(o prometheus.Observer, start time.Time) { o.Observe(time.Since(start).Seconds()) }

@@ -1,0 +1,358 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter"
+)
+
+const (
+	settleFence  = time.Second      // how late a refund may still be given
+	settleMaxAge = 30 * time.Second // then a settlement is left to expiry
+	settleMost   = 1 << 16          // settlements kept; more are dropped
+	flushSettles = batchMost        // settlements sent in one go
+	flushSlots   = 256              // slots stated in one call
+	retryFirst   = 50 * time.Millisecond
+	retryMost    = time.Second
+)
+
+// settlement is one Settle under way to Redis.
+type settlement struct {
+	adjust []limiter.Adjustment
+	slots  []limiter.SlotID
+	born   time.Time
+
+	seq   int64     // of the first attempt; 0 before it
+	retry int64     // 1 once an attempt may have run
+	after time.Time // no further attempt before
+}
+
+// doubt is an admit that was sent and never answered: its slots stay pending
+// until it cannot run any more.
+type doubt struct {
+	slots []limiter.Slot
+	until time.Time
+}
+
+// outbox delivers what nobody waits for: settlements, releases and renewals.
+// One goroutine sends one pipeline at a time, so statements never overtake each
+// other, and what comes meanwhile is coalesced into the next.
+type outbox struct {
+	store *Store
+	wake  chan struct{} // buffered: a poke is remembered
+	done  chan struct{}
+	final chan context.Context // Close asks for the last flush
+	calls []*call              // reused
+
+	mu     sync.Mutex
+	queue  []*settlement
+	doubts []doubt
+}
+
+func newOutbox(s *Store) *outbox {
+	return &outbox{
+		store: s, wake: make(chan struct{}, 1), done: make(chan struct{}), final: make(chan context.Context, 1),
+	}
+}
+
+func (o *outbox) start() { go o.loop() }
+
+// poke lets the loop look for work.
+func (o *outbox) poke() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// add queues a settlement; it reports false when there is no room.
+func (o *outbox) add(p *settlement) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.queue) >= settleMost {
+		return false
+	}
+	o.queue = append(o.queue, p)
+	return true
+}
+
+func (o *outbox) doubt(slots []limiter.Slot, until time.Time) {
+	o.mu.Lock()
+	o.doubts = append(o.doubts, doubt{slots, until})
+	o.mu.Unlock()
+	o.poke()
+}
+
+// Settle implements limiter.Store.
+func (s *Store) Settle(f limiter.Settlement) {
+	if s.closed.Load() {
+		return // Close gives back every slot; refunds end with the process
+	}
+	s.slots.release(f.Free)
+	p := &settlement{slots: append([]limiter.SlotID(nil), f.Free...), born: time.Now()}
+	for _, a := range f.Adjust {
+		if a.Delta != 0 {
+			p.adjust = append(p.adjust, a)
+		}
+	}
+	if len(p.adjust) > 0 && !s.outbox.add(p) {
+		s.metrics.dropped.Inc()
+	}
+	s.outbox.poke()
+}
+
+// loop sends whenever there is something to send and Redis is usable.
+func (o *outbox) loop() {
+	defer close(o.done)
+	renew := time.Duration(o.store.ttl) * time.Millisecond * 3 / 10
+	renewAt := time.Now().Add(renew)
+	timer := time.NewTimer(renew)
+	defer timer.Stop()
+	backoff := retryFirst
+	for {
+		select {
+		case ctx := <-o.final:
+			o.drain(ctx)
+			return
+		case <-o.wake:
+		case <-timer.C:
+		}
+		now := time.Now()
+		if !now.Before(renewAt) {
+			o.store.slots.markAll()
+			renewAt = now.Add(renew)
+		}
+		o.expireDoubts(now)
+		next := renewAt
+		if o.store.breaker.shut.Load() { // recovery pokes
+			timer.Reset(max(0, time.Until(renewAt)))
+			continue
+		}
+		switch more, ok := o.flush(now); {
+		case !ok:
+			next = now.Add(backoff)
+			backoff = min(2*backoff, retryMost)
+		case more:
+			o.poke()
+			fallthrough
+		default:
+			backoff = retryFirst
+		}
+		timer.Reset(max(0, time.Until(o.earliest(next))))
+	}
+}
+
+// drain is the last flush: it tries until all is told, ctx ends, or everything
+// has expired anyway. It doesn't ask the breaker, which nobody probes any more.
+func (o *outbox) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, o.store.opts.LeaseTTL)
+	defer cancel()
+	tick := time.NewTicker(retryFirst)
+	defer tick.Stop()
+	for {
+		now := time.Now()
+		o.expireDoubts(now)
+		if _, ok := o.flush(now); ok && o.empty() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (o *outbox) empty() bool {
+	_, due := o.store.slots.counts()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return due == 0 && len(o.queue) == 0 && len(o.doubts) == 0
+}
+
+// earliest returns the first instant at which something becomes due, at most next.
+func (o *outbox) earliest(next time.Time) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, d := range o.doubts {
+		next = earlier(next, d.until)
+	}
+	for _, p := range o.queue {
+		if !p.after.IsZero() {
+			next = earlier(next, p.after)
+		}
+	}
+	return next
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// expireDoubts ends doubts whose call cannot run any more: what it did is
+// corrected by stating the truth.
+func (o *outbox) expireDoubts(now time.Time) {
+	o.mu.Lock()
+	var over []doubt
+	kept := o.doubts[:0]
+	for _, d := range o.doubts {
+		if now.Before(d.until) {
+			kept = append(kept, d)
+		} else {
+			over = append(over, d)
+		}
+	}
+	o.doubts = kept
+	o.mu.Unlock()
+	for _, d := range over {
+		o.store.slots.dropped(d.slots, true, true)
+	}
+}
+
+// flush sends one pipeline of settlements and statements. more: it left some
+// for the next; ok: nothing failed.
+func (o *outbox) flush(now time.Time) (more, ok bool) {
+	s := o.store
+	batch, more := o.take(now)
+	seq, sts := s.slots.due(flushSlots)
+	if len(batch)+len(sts) == 0 {
+		return false, true
+	}
+	defer since(s.metrics.settleTime, now)
+	calls := o.calls[:0]
+	statements := make([][]statement, len(batch))
+	for i, p := range batch {
+		statements[i] = o.prepare(p, now)
+		c := s.calls.Get().(*call)
+		c.until = now.Add(settleFence)
+		c.buildSettle(p, s.inc, s.ttl, statements[i])
+		calls = append(calls, c)
+	}
+	if len(sts) > 0 {
+		c := s.calls.Get().(*call)
+		c.until = now.Add(settleFence)
+		c.buildLease(s.inc, seq, s.ttl, sts)
+		calls = append(calls, c)
+	}
+	s.client.run(calls)
+	s.count(calls)
+	ok = true
+	for i, p := range batch {
+		if !o.settled(p, calls[i], statements[i]) {
+			ok = false
+		}
+	}
+	if len(sts) > 0 {
+		c := calls[len(batch)]
+		if c.err != nil {
+			s.slots.mark(sts)
+			ok = false
+		} else {
+			s.stated(seq, sts, c.reply[2:])
+		}
+	}
+	for _, c := range calls {
+		s.release(c)
+	}
+	clear(calls)
+	o.calls = calls
+	return more || len(sts) == flushSlots, ok
+}
+
+// take removes the settlements that may be sent now, up to a batch.
+func (o *outbox) take(now time.Time) (batch []*settlement, more bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept := o.queue[:0]
+	for _, p := range o.queue {
+		switch {
+		case now.Before(p.after):
+			kept = append(kept, p)
+		case len(batch) < flushSettles:
+			batch = append(batch, p)
+		default:
+			kept, more = append(kept, p), true
+		}
+	}
+	clear(o.queue[len(kept):])
+	o.queue = kept
+	return batch, more
+}
+
+// prepare draws what an attempt states about the settlement's slots. All
+// attempts share the first one's sequence: it is how the script knows them.
+func (o *outbox) prepare(p *settlement, now time.Time) []statement {
+	seq, sts := o.store.slots.state(p.slots)
+	if p.seq == 0 {
+		p.seq = seq
+	}
+	p.after = now.Add(settleFence) // a retry must not meet its predecessor
+	return sts
+}
+
+// settled takes the outcome of an attempt and keeps p for another if it failed.
+func (o *outbox) settled(p *settlement, c *call, sts []statement) bool {
+	s := o.store
+	if c.err == nil {
+		s.stated(p.seq, sts, c.reply[2+len(p.adjust):])
+		if p.retry == 1 {
+			s.slots.mark(sts) // under its old sequence it may have changed nothing
+		}
+		return true
+	}
+	s.slots.mark(sts)
+	if c.ran == ranUnknown {
+		p.retry = 1
+	} else if p.retry == 0 {
+		p.seq, p.after = 0, time.Time{} // nothing ran: the next is the first
+	}
+	if time.Since(p.born) > settleMaxAge || !o.add(p) {
+		s.metrics.dropped.Inc()
+	}
+	return false
+}
+
+// stated takes the counters' part of a reply: before, now and total of each.
+func (s *Store) stated(seq int64, sts []statement, reply []int64) {
+	counts := make([]int64, len(sts))
+	for i, st := range sts {
+		if len(reply) < 3*i+3 {
+			return
+		}
+		before, count := reply[3*i], reply[3*i+1]
+		counts[i] = count
+		if st.id != presence && count == st.held && before < count {
+			s.metrics.restated.Add(float64(count - before))
+			s.log.Warn("slots restated", "dimension", st.id.Dimension, "id", st.id.ID,
+				"stored", before, "held", count, "total", reply[3*i+2])
+		}
+	}
+	s.slots.stated(sts, seq, counts)
+}
+
+// Close implements limiter.Store. It returns ctx.Err() when not everything
+// could be given back in time; expiry does the rest.
+func (s *Store) Close(ctx context.Context) error {
+	if s.closed.Swap(true) {
+		<-s.outbox.done
+		return nil
+	}
+	close(s.quit)
+	s.watched.Wait()
+	s.slots.releaseAll()
+	s.outbox.final <- ctx
+	var err error
+	select {
+	case <-s.outbox.done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.client.close()
+	<-s.outbox.done
+	return err
+}

@@ -1,0 +1,369 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// Store is one replica's handle on a Redis. It implements limiter.Store and is
+// safe for concurrent use.
+type Store struct {
+	opts    Options
+	inc     string
+	ttl     int64 // ms
+	log     *slog.Logger
+	metrics *metrics
+	breaker *breaker
+	client  *client
+	slots   *slots
+	outbox  *outbox
+	calls   sync.Pool // of *call
+	closed  atomic.Bool
+	watched sync.WaitGroup
+	quit    chan struct{} // ends watch
+}
+
+var _ limiter.Store = (*Store)(nil)
+
+// Open returns a store over the Redis of o. Errors are those of o itself: a
+// server that is down only makes the store unusable until it is up. Open waits
+// for the first answer, at most for the time of connecting and one budget.
+func Open(o Options) (*Store, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("redisstore: metrics: %w", err)
+	}
+	s := &Store{
+		opts: o, inc: o.Incarnation, ttl: o.LeaseTTL.Milliseconds(), log: o.Logger, metrics: m,
+		slots: newSlots(), quit: make(chan struct{}),
+	}
+	s.calls.New = func() any { return newCall() }
+	s.breaker = newBreaker(time.Now(), s.breakerChanged)
+	s.outbox = newOutbox(s)
+	if s.client, err = newClient(o, &fence{base: time.Now()}, m); err != nil {
+		return nil, err
+	}
+	s.client.start(s.finish)
+	s.slots.hold(presence)
+	if why := s.probe(); why != "" {
+		s.breaker.trip(time.Now(), why)
+	}
+	s.watched.Go(s.watch)
+	s.outbox.start()
+	return s, nil
+}
+
+// Incarnation returns the name of this process's life in the fleet's leases.
+func (s *Store) Incarnation() string { return s.inc }
+
+// Calls returns how many calls were sent so far, background ones included.
+func (s *Store) Calls() Calls { return s.metrics.calls.snapshot() }
+
+// Health implements limiter.Store.
+func (s *Store) Health() limiter.Health { return s.breaker.health() }
+
+// resendMost bounds how often one Admit is sent again. Each time a later call
+// of this replica has run in between, so more is starvation, not progress.
+const resendMost = 16
+
+// Statuses of lua/admit.lua.
+const (
+	statusRefused = 0
+	statusGranted = 1
+
+	leaseFull = 1
+)
+
+// Admit implements limiter.Store.
+func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, error) {
+	start := time.Now()
+	until, err := s.begin(ctx, start)
+	if err != nil {
+		return limiter.Verdict{}, err
+	}
+	defer since(s.metrics.admitTime, start)
+	for range resendMost {
+		c := s.calls.Get().(*call)
+		c.take, c.until = t, until
+		c.wants = append(c.wants[:0], make([]int64, len(t.Slots))...)
+		c.seq, c.counted = s.slots.draw(t.Slots, c.wants)
+		c.buildAdmit(t, s.inc, s.ttl)
+		if err := s.exchange(ctx, c); err != nil {
+			return limiter.Verdict{}, err
+		}
+		status := s.resolve(c)
+		v := verdict(t, c.reply)
+		s.release(c)
+		if status <= statusGranted {
+			return v, nil
+		}
+		s.metrics.resent.Inc() // overtaken, or the fence was too early: nothing ran
+	}
+	return limiter.Verdict{}, s.fail(errOvertaken, start)
+}
+
+// Peek implements limiter.Store.
+func (s *Store) Peek(ctx context.Context, t limiter.Take) (limiter.Verdict, error) {
+	start := time.Now()
+	until, err := s.begin(ctx, start)
+	if err != nil {
+		return limiter.Verdict{}, err
+	}
+	defer since(s.metrics.peekTime, start)
+	c := s.calls.Get().(*call)
+	c.until = until
+	c.buildInspect(t, s.inc)
+	if err := s.exchange(ctx, c); err != nil {
+		return limiter.Verdict{}, err
+	}
+	v := peeked(t, c.reply)
+	s.release(c)
+	return v, nil
+}
+
+// begin fixes the deadline of an operation, or refuses it at once.
+func (s *Store) begin(ctx context.Context, start time.Time) (time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return start, err
+	}
+	if s.closed.Load() {
+		return start, errClosed
+	}
+	if err := s.breaker.refusal(); err != nil {
+		return start, err
+	}
+	until := start.Add(s.opts.Timeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+		until = d
+	}
+	return until, nil
+}
+
+var errClosed = fmt.Errorf("redisstore: closed: %w", limiter.ErrUnavailable)
+
+// exchange queues c and waits for its reply, its deadline or ctx, whichever is
+// first. On nil the caller owns c and its reply; otherwise c is dealt with.
+func (s *Store) exchange(ctx context.Context, c *call) error {
+	start := time.Now()
+	select {
+	case s.client.queue <- c:
+	default:
+		c.err, c.ran = errBusy, ranNot
+		s.metrics.failed(kindBusy)
+		return s.unanswered(ctx, c, start)
+	}
+	c.timer.Reset(c.until.Sub(start))
+	select {
+	case <-c.done:
+		c.timer.Stop()
+	case <-c.timer.C:
+		return s.abandon(ctx, c, start)
+	case <-ctx.Done():
+		c.timer.Stop()
+		return s.abandon(ctx, c, start)
+	}
+	if c.err != nil {
+		return s.unanswered(ctx, c, start)
+	}
+	return nil
+}
+
+// abandon leaves c to the worker, unless the reply has just come.
+func (s *Store) abandon(ctx context.Context, c *call, start time.Time) error {
+	c.take = clone(c.take) // the original belongs to our caller again
+	until := c.until
+	if !c.state.CompareAndSwap(waiting, abandoned) {
+		<-c.done
+		if c.err != nil {
+			return s.unanswered(ctx, c, start)
+		}
+		return nil
+	}
+	return s.timedOut(ctx, until, start)
+}
+
+// timedOut is the end of a call without an answer by until. When that was the
+// caller's own deadline and not ours, the store is not to blame.
+func (s *Store) timedOut(ctx context.Context, until, start time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d, ok := ctx.Deadline(); ok && !d.After(until) {
+		return context.DeadlineExceeded
+	}
+	s.metrics.failed(kindTimeout)
+	s.breaker.record(time.Now(), 0, 1, true, fmt.Sprintf("timeout: no answer within %v", s.opts.Timeout))
+	return s.fail(errTimeout, start)
+}
+
+// unanswered ends a call that failed while its caller waited.
+func (s *Store) unanswered(ctx context.Context, c *call, start time.Time) error {
+	f, until := c.err, c.until
+	s.lost(c)
+	s.release(c)
+	if f == errNotSent {
+		return s.timedOut(ctx, until, start)
+	}
+	return s.fail(f, start)
+}
+
+// fail makes an error for callers of f.
+func (s *Store) fail(f error, start time.Time) error {
+	return fmt.Errorf("redisstore: %w: %w (after %v)", f, limiter.ErrUnavailable, time.Since(start).Round(time.Microsecond))
+}
+
+// finish hands a batch back to its callers, and cleans up after those gone.
+func (s *Store) finish(batch []*call) {
+	s.count(batch)
+	for _, c := range batch {
+		if c.state.CompareAndSwap(waiting, answered) {
+			c.done <- struct{}{}
+			continue
+		}
+		if c.err != nil {
+			s.lost(c)
+		} else if s.resolve(c) == statusGranted && len(c.take.Charges)+len(c.take.Slots) > 0 {
+			s.metrics.late.Inc()
+			s.Settle(giveBack(c.take))
+		}
+		s.release(c)
+	}
+}
+
+// count tells breaker and metrics the outcome of a batch.
+func (s *Store) count(batch []*call) {
+	var ok, bad int64
+	var worst *failure
+	for _, c := range batch {
+		f := c.err
+		switch {
+		case f == nil:
+			ok++
+		case f == errNotSent: // the caller counts its timeout
+		default:
+			bad++
+			worst = f
+			s.metrics.failed(f.kind)
+		}
+	}
+	if worst != nil {
+		s.breaker.record(time.Now(), ok, bad, worst.hard(), worst.Error())
+	} else if ok > 0 {
+		s.breaker.record(time.Now(), ok, 0, false, "")
+	}
+}
+
+// resolve settles with the slot table what an answered admit did.
+func (s *Store) resolve(c *call) (status int64) {
+	status = c.reply[0]
+	if len(c.take.Slots) == 0 {
+		return status
+	}
+	if status == statusGranted {
+		s.slots.granted(c.take.Slots, c.wants, c.seq, c.counted)
+	} else if s.slots.dropped(c.take.Slots, c.counted, false) {
+		s.outbox.poke()
+	}
+	return status
+}
+
+// lost does the same for a call without an answer. If it may still run, its
+// slots stay pending until the fence has passed.
+func (s *Store) lost(c *call) {
+	if !c.counted || len(c.take.Slots) == 0 {
+		return
+	}
+	if c.ran == ranUnknown && time.Now().Before(c.until) {
+		s.outbox.doubt(clone(c.take).Slots, c.until)
+		return
+	}
+	if s.slots.dropped(c.take.Slots, true, c.ran == ranUnknown) {
+		s.outbox.poke()
+	}
+}
+
+func newCall() *call {
+	c := &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	c.timer.Stop()
+	return c
+}
+
+// release returns c for reuse. Nobody else may still look at it.
+func (s *Store) release(c *call) {
+	c.take, c.counted, c.err = limiter.Take{}, false, nil
+	c.state.Store(waiting)
+	s.calls.Put(c)
+}
+
+func clone(t limiter.Take) limiter.Take {
+	return limiter.Take{
+		Charges: append([]limiter.Charge(nil), t.Charges...),
+		Slots:   append([]limiter.Slot(nil), t.Slots...),
+	}
+}
+
+// giveBack is the settlement that undoes a grant.
+func giveBack(t limiter.Take) limiter.Settlement {
+	var f limiter.Settlement
+	for _, ch := range t.Charges {
+		f.Adjust = append(f.Adjust, limiter.Adjustment{Bucket: ch.Bucket, Rate: ch.Rate, Delta: ch.Cost})
+	}
+	for _, sl := range t.Slots {
+		f.Free = append(f.Free, sl.Slot)
+	}
+	return f
+}
+
+// verdict reads a reply of admit.
+func verdict(t limiter.Take, reply []int64) limiter.Verdict {
+	v := limiter.Verdict{OK: reply[0] == statusGranted}
+	nb := len(t.Charges)
+	if len(reply) < 2+2*nb+len(t.Slots) {
+		return v // too late: it carries no levels, and is sent again
+	}
+	v.Charges = levels(reply[2:], nb)
+	v.Full = make([]bool, len(t.Slots))
+	for i := range t.Slots {
+		v.Full[i] = reply[2+2*nb+i] == leaseFull
+	}
+	return v
+}
+
+// peeked reads a reply of inspect.
+func peeked(t limiter.Take, reply []int64) limiter.Verdict {
+	nb := len(t.Charges)
+	v := limiter.Verdict{OK: true, Charges: levels(reply[2:], nb), Full: make([]bool, len(t.Slots))}
+	for i, sl := range t.Slots {
+		v.Full[i] = reply[2+2*(nb+i)+1] >= int64(sl.Cap)
+		v.OK = v.OK && !v.Full[i]
+	}
+	for _, ch := range v.Charges {
+		v.OK = v.OK && ch.Wait == 0
+	}
+	return v
+}
+
+// levels reads n pairs of level (micro-tokens) and wait (µs).
+func levels(reply []int64, n int) []limiter.ChargeVerdict {
+	list := make([]limiter.ChargeVerdict, n)
+	for i := range list {
+		list[i].Remaining = int64(math.Floor(float64(reply[2*i]) / 1e6))
+		if wait := reply[2*i+1]; wait < 0 {
+			list[i].Wait = limiter.Never
+		} else {
+			list[i].Wait = time.Duration(min(wait, math.MaxInt64/1000)) * time.Microsecond
+		}
+	}
+	return list
+}

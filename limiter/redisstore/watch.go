@@ -1,0 +1,61 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// presence is a slot that every replica holds while it lives. Stating it is the
+// probe: a call of the usual kind that reads, writes and tells the time. As a
+// by-product its counter lists the living replicas.
+var presence = limiter.SlotID{Dimension: "replica", ID: limiter.Everyone}
+
+// watch probes when nothing else tells how Redis does, until quit.
+func (s *Store) watch() {
+	tick := time.NewTicker(s.opts.ProbeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.quit:
+			return
+		case <-tick.C:
+		}
+		if s.breaker.probeDue(time.Now(), s.opts.ProbeInterval) {
+			s.breaker.probed(time.Now(), s.probe())
+		}
+	}
+}
+
+// probe states presence and returns what went wrong, "" for nothing. It waits
+// no longer than an Admit would.
+func (s *Store) probe() string {
+	seq, sts := s.slots.state([]limiter.SlotID{presence})
+	c := s.calls.Get().(*call)
+	c.until = time.Now().Add(s.opts.Timeout)
+	c.buildLease(s.inc, seq, s.ttl, sts)
+	err := s.exchange(context.Background(), c)
+	if err != nil {
+		s.slots.mark(sts)
+		var f *failure
+		errors.As(err, &f)
+		return f.Error()
+	}
+	s.stated(seq, sts, c.reply[2:])
+	s.release(c)
+	return ""
+}
+
+// breakerChanged is called by the breaker, under its lock.
+func (s *Store) breakerChanged(open bool, why string) {
+	s.metrics.breaker(open)
+	if open {
+		s.log.Warn("store unusable", "address", s.opts.Address, "why", why)
+		return
+	}
+	s.log.Info("store usable", "address", s.opts.Address)
+	s.slots.markAll() // Redis may have lost or expired everything meanwhile
+	s.outbox.poke()
+}
