@@ -65,7 +65,7 @@ func share(callers, n int, f func()) float64 {
 // both see the same machine. "ratio" is the store's rate over the bare one's.
 func BenchmarkAdmit(b *testing.B) {
 	server := redisproc.Start(b)
-	store, err := redisstore.Open(redisstore.Options{
+	store, err := redisstore.New(redisstore.Options{
 		Address: server.Addr(), Timeout: time.Second, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

@@ -59,8 +59,8 @@ func newClient(o Options, f *fence, m *metrics) (*client, error) {
 // silent connection dead after at most 2 × KeepAlive + ConnWriteTimeout.
 func (c *client) options(o Options) rueidis.ClientOption {
 	return rueidis.ClientOption{
-		InitAddress: []string{o.Address}, Username: o.Username, Password: o.Password, SelectDB: o.DB,
-		TLSConfig: o.TLS, ClientName: "headway",
+		InitAddress: []string{o.Address}, Username: o.Username, Password: o.Password, SelectDB: o.Database,
+		TLSConfig: o.TLSConfig, ClientName: "headway",
 		// Script calls must not be repeated by anybody who cannot know whether
 		// they ran. The cache needs CLIENT TRACKING, for nothing here.
 		DisableRetry: true, DisableCache: true, ForceSingleClient: true,

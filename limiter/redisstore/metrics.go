@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Calls counts what was sent to Redis since the store was opened. Time counts
+// Calls counts what was sent to Redis since the store began. Time counts
 // the plain TIME commands that start a fence after a connection.
 type Calls struct {
 	Admit, Settle, Lease, Inspect, Time uint64

@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"encoding/hex"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,8 +26,11 @@ type Options struct {
 	Address  string // host:port of a standalone server
 	Username string // empty: the default user
 	Password string
-	DB       int         // number of the database, ≥ 0
-	TLS      *tls.Config // nil: plain text
+	Database int  // ≥ 0
+	TLS      bool // false: plain text
+	// TLSConfig refines TLS, e.g. with a private authority. Nil checks the
+	// server's certificate against the system's authorities.
+	TLSConfig *tls.Config
 
 	// Timeout is the one budget of all store calls of an Admit or Peek,
 	// resends included. Zero means DefaultTimeout. Waking a goroutine takes a
@@ -41,9 +44,9 @@ type Options struct {
 	// Zero means DefaultProbeInterval: an idle replica then costs 10 cheap
 	// calls a second and notices an outage within 0.5 s.
 	ProbeInterval time.Duration
-	// Incarnation names this process's life among the fleet's, in hex digits.
-	// It must never be used again by another. Empty: 64 random bits.
-	Incarnation string
+	// Incarnation names this process's life among the fleet's. It must never be
+	// used again by another. Zero: 64 random bits.
+	Incarnation uint64
 
 	Logger     *slog.Logger          // nil: slog.Default()
 	Registerer prometheus.Registerer // nil: metrics are kept but not exposed
@@ -59,10 +62,14 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if o.Incarnation == "" {
+	if o.Incarnation == 0 {
 		var b [8]byte
 		rand.Read(b[:])
-		o.Incarnation = hex.EncodeToString(b[:])
+		o.Incarnation = binary.NativeEndian.Uint64(b[:])
+	}
+	if o.TLS && o.TLSConfig == nil {
+		host, _, _ := net.SplitHostPort(o.Address)
+		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	}
 	return o, o.validate()
 }
@@ -73,8 +80,8 @@ func (o Options) validate() error {
 	if _, _, err := net.SplitHostPort(o.Address); err != nil {
 		bad("address %q: want host:port: %w", o.Address, err)
 	}
-	if o.DB < 0 {
-		bad("database %d: want 0 or more", o.DB)
+	if o.Database < 0 {
+		bad("database %d: want 0 or more", o.Database)
 	}
 	if o.Timeout < 0 {
 		bad("timeout %v: want more than 0", o.Timeout)
@@ -85,8 +92,8 @@ func (o Options) validate() error {
 	if o.ProbeInterval < 0 {
 		bad("probe interval %v: want more than 0", o.ProbeInterval)
 	}
-	if _, err := hex.DecodeString(o.Incarnation); err != nil {
-		bad("incarnation %q: want an even number of hex digits", o.Incarnation)
+	if !o.TLS && o.TLSConfig != nil {
+		bad("a TLS configuration without TLS: set TLS, or leave it out")
 	}
 	return errors.Join(errs...)
 }

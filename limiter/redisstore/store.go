@@ -32,10 +32,10 @@ type Store struct {
 
 var _ limiter.Store = (*Store)(nil)
 
-// Open returns a store over the Redis of o. Errors are those of o itself: a
-// server that is down only makes the store unusable until it is up. Open waits
+// New returns a store over the Redis of o. Errors are those of o itself: a
+// server that is down only makes the store unusable until it is up. New waits
 // for the first answer, at most for the time of connecting and one budget.
-func Open(o Options) (*Store, error) {
+func New(o Options) (*Store, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("redisstore: metrics: %w", err)
 	}
 	s := &Store{
-		opts: o, inc: o.Incarnation, ttl: o.LeaseTTL.Milliseconds(), log: o.Logger, metrics: m,
+		opts: o, inc: fmt.Sprintf("%016x", o.Incarnation), ttl: o.LeaseTTL.Milliseconds(), log: o.Logger, metrics: m,
 		slots: newSlots(), quit: make(chan struct{}),
 	}
 	s.calls.New = func() any { return newCall() }
