@@ -143,8 +143,11 @@ func (k *checker) server() {
 	k.positive("server.timeouts.read_header", s.Timeouts.ReadHeader)
 	k.positive("server.timeouts.total", s.Timeouts.Total)
 	k.positive("server.timeouts.idle", s.Timeouts.Idle)
-	k.atLeast("server.drain.delay", int64(s.Drain.Delay), 0)
-	k.atLeast("server.drain.grace", int64(s.Drain.Grace), 0)
+	for name, d := range map[string]time.Duration{"delay": s.Drain.Delay, "grace": s.Drain.Grace} {
+		if d < 0 {
+			k.wrong("server.drain."+name, "write 0s or more", "%v is negative", d)
+		}
+	}
 }
 
 // Loopback reports whether a listener's address can be reached from this
@@ -243,7 +246,7 @@ func (k *checker) secretOf(key Key, i int, at string, digests map[[32]byte]int) 
 		k.wrong(at+".digest", "remove one of them", "key and digest are both set")
 		return
 	case key.Key == "" && key.Digest == "":
-		k.wrong(at, "set key: ${NAME} or digest: sha256:<64 hex digits>", "neither key nor digest is set")
+		k.wrong(at+".key", "set key: ${NAME} or digest: sha256:<64 hex digits>", "neither key nor digest is set")
 		return
 	}
 	sum, err := key.Sum()

@@ -36,7 +36,11 @@ type dimension struct {
 	tokens bool // whether a token budget means something
 }
 
-// dimensions lists the entries of rate_limiting.
+// identified is the index of the first dimension that only requests with a key
+// have.
+const identified = 2
+
+// dimensions lists the entries of rate_limiting, in limiter.Dimensions' order.
 func (r *RateLimiting) dimensions() []dimension {
 	return []dimension{
 		{"global", &r.Global, inFlightWhole, true},
@@ -54,7 +58,7 @@ func (k *checker) rateLimiting() {
 	if r.LeaseTTL < time.Second {
 		k.wrong("rate_limiting.lease_ttl", "write 1s or more", "%v is too short to be renewed in time", r.LeaseTTL)
 	}
-	for _, d := range r.dimensions() {
+	for i, d := range r.dimensions() {
 		at := "rate_limiting." + d.name
 		k.rule(at, d.limit.Rule, d.slots, d.tokens)
 		for _, id := range slices.Sorted(maps.Keys(d.limit.Overrides)) {
@@ -62,8 +66,11 @@ func (k *checker) rateLimiting() {
 			k.rule(o, d.limit.Overrides[id], d.slots, d.tokens)
 			k.override(d.name, o, id)
 		}
-		if d.limit.OnOutage != "" && d.limit.Rule == (Rule{}) && len(d.limit.Overrides) == 0 {
+		switch empty := d.limit.Rule == (Rule{}) && len(d.limit.Overrides) == 0; {
+		case empty && d.limit.OnOutage != "":
 			k.warn(at+".on_outage", "add a limit, or remove it", "has no effect: nothing is limited here")
+		case !empty && i >= identified && k.Anonymous && len(k.Keys) == 0:
+			k.warn(at, "add keys, or use global and per_client", "has no effect: all requests are anonymous")
 		}
 	}
 	k.fairQueuing()

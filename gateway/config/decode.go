@@ -56,7 +56,11 @@ func Parse(data []byte, env func(string) (string, bool)) (*Config, error) {
 	}
 	c := Default()
 	d := &decoder{env: env, lines: map[string]int{}}
-	if root := d.document(data); root != nil {
+	root, ok := d.document(data)
+	if !ok {
+		return nil, &Error{Problems: d.problems}
+	}
+	if root != nil {
 		d.value(root, reflect.ValueOf(c).Elem(), "")
 	}
 	c.lines = d.lines
@@ -101,13 +105,13 @@ func (d *decoder) failed(path string) bool {
 // yamlLine finds the line in the parser's own messages.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
-// document parses the text to the node of its one document, nil if there is
-// nothing to read.
-func (d *decoder) document(data []byte) *yaml.Node {
+// document parses the text to the node of its one document, nil if it is
+// empty; false if it is not YAML.
+func (d *decoder) document(data []byte) (*yaml.Node, bool) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, more yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil
+		return nil, true
 	} else if err != nil {
 		m := yamlLine.FindStringSubmatch(err.Error())
 		if m == nil {
@@ -115,15 +119,15 @@ func (d *decoder) document(data []byte) *yaml.Node {
 		}
 		line, _ := strconv.Atoi(m[1])
 		d.wrong(&yaml.Node{Line: line}, "", "check indentation, colons and quotes near this line", "this is not YAML: %s", m[2])
-		return nil
+		return nil, false
 	}
 	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
 		d.wrong(&yaml.Node{Line: more.Line}, "", "keep one document and remove the line ---", "the file holds more than one YAML document")
 	}
 	if len(doc.Content) == 0 {
-		return nil
+		return nil, true
 	}
-	return doc.Content[0]
+	return doc.Content[0], true
 }
 
 // value fills v from n.
@@ -232,7 +236,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 	}
 	text, err := expand(n.Value, d.env)
 	if err != nil {
-		d.wrong(n, path, "set it, or write ${NAME:-default}", "%v", err)
+		d.wrong(n, path, "write ${NAME} for a variable that is set, or ${NAME:-default}", "%v", err)
 		return
 	}
 	if err := parseInto(v, text); err != nil {
