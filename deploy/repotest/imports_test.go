@@ -52,6 +52,8 @@ var dependencies = map[string]struct {
 		"the embedded store is for trying out and for tests"},
 	"github.com/prometheus/client_golang": {[]string{"limiter", "limiter/redisstore", "fleet/gossip", "gateway", "gateway/replica"}, []string{"..."},
 		"each package owns its numbers; the judge and pure packages have none"},
+	"github.com/dunglas/httpsfv": {[]string{"gateway"}, nil,
+		"headers belong to the edge"},
 	"go.yaml.in/yaml/v3": {[]string{"gateway/config"}, nil,
 		"one loader reads files, strictly"},
 	"github.com/spf13/cobra": {[]string{"cmd/..."}, nil,

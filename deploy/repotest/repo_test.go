@@ -41,7 +41,7 @@ type goPackage struct {
 
 // packages lists every package of the module, once per run.
 var packages = sync.OnceValues(func() ([]goPackage, error) {
-	cmd := exec.Command("go", "list", "-json=ImportPath,Name,Imports,TestImports,XTestImports", "./...")
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Name,Imports,TestImports,XTestImports", "./...")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {

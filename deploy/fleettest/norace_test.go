@@ -1,0 +1,6 @@
+//go:build !race
+
+package fleettest
+
+// raceFlag builds the programs like the test itself.
+var raceFlag []string
