@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/gateway/replica"
+)
+
+func serveCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run one gateway replica",
+		Long: `Run one gateway replica until SIGTERM or SIGINT, which drain it; a second
+signal ends it at once.
+
+Without --config it serves on 127.0.0.1:8080 with an embedded store and a
+simulated provider, for a first look: any API key is "demo-key".`,
+		Example: `  headway serve
+  headway serve --config /etc/headway/headway.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := newLogger(cmd.ErrOrStderr())
+			cfg, cleanup, err := serveConfig(path, log)
+			if err != nil {
+				return err
+			}
+			defer cleanup()
+			return serve(cmd.Context(), cfg, log)
+		},
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", "", "configuration file (YAML)")
+	return cmd
+}
+
+// serveConfig loads path, or makes up a first look when there is none.
+func serveConfig(path string, log *slog.Logger) (cfg *config.Config, cleanup func(), err error) {
+	if path == "" {
+		return firstLook(log)
+	}
+	cfg, err = config.Load(path)
+	if err != nil {
+		return nil, nil, UsageError{err}
+	}
+	for _, w := range cfg.Warnings() {
+		log.Warn("configuration", "warning", w.String())
+	}
+	return cfg, func() {}, nil
+}
+
+// serve runs one replica until ctx ends or a listener fails.
+func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+	r, err := replica.Start(ctx, cfg, replica.Options{Logger: log, Build: version()})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		log.Info("draining", "delay", cfg.Server.Drain.Delay, "grace", cfg.Server.Drain.Grace)
+	case err = <-r.Failed():
+		log.Error("a listener failed", "error", err)
+	}
+	drain := cfg.Server.Drain
+	last, cancel := context.WithTimeout(context.Background(), drain.Delay+drain.Grace+5*time.Second)
+	defer cancel()
+	return errors.Join(err, r.Shutdown(last))
+}
+
+// newLogger logs text for people and JSON for machines.
+func newLogger(w io.Writer) *slog.Logger {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return slog.New(slog.NewTextHandler(w, nil))
+	}
+	return slog.New(slog.NewJSONHandler(w, nil))
+}
+
+// firstLookKey is the API key of a replica that runs without a configuration.
+const firstLookKey = "demo-key"
+
+// firstLook is the configuration of a replica without one: a simulated
+// provider behind it, some limits to run into.
+func firstLook(log *slog.Logger) (*config.Config, func(), error) {
+	provider, err := startProvider()
+	if err != nil {
+		return nil, nil, err
+	}
+	text := fmt.Sprintf(`
+server: {listen: "127.0.0.1:8080"}
+keys: [{id: demo, key: %s, user: demo}]
+upstreams: [{name: simulated, url: "%s"}]
+routes: [{path: "/v1/*", upstream: simulated}]
+rate_limiting:
+  per_user: {requests: {limit: 5, per: 1s, burst: 10}, max_in_flight_requests: 8}
+`, firstLookKey, provider.URL)
+	cfg, err := config.Parse([]byte(text), os.LookupEnv)
+	if err != nil {
+		provider.Close()
+		return nil, nil, fmt.Errorf("built-in configuration: %w", err)
+	}
+	log.Warn("no --config: embedded store, simulated provider, loopback only", "key", firstLookKey, "provider", provider.URL)
+	return cfg, provider.Close, nil
+}

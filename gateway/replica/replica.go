@@ -1,0 +1,281 @@
+package replica
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/headway-limiter/headway/fleet"
+	"github.com/headway-limiter/headway/fleet/gossip"
+	"github.com/headway-limiter/headway/gateway"
+	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/limiter"
+	"github.com/headway-limiter/headway/limiter/redisstore"
+)
+
+// closeGrace bounds the last words of a replica: slots given back, goodbye to
+// the fleet.
+const closeGrace = 2 * time.Second
+
+// Options are what a configuration file cannot say.
+type Options struct {
+	Logger *slog.Logger // nil: slog.Default()
+	Build  string       // version shown in metrics and gossip
+	// Listener and AdminListener replace those of the configuration; the
+	// replica closes them.
+	Listener, AdminListener net.Listener
+}
+
+// Replica is one running gateway. Its methods are safe for concurrent use.
+type Replica struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	registry *prometheus.Registry
+
+	embedded *Embedded // nil unless redis.mode is embedded
+	store    *redisstore.Store
+	node     *gossip.Node // nil without gossip
+	limiter  *limiter.Limiter
+	gateway  *gateway.Gateway
+
+	api, admin *server
+	failed     chan error
+	end        sync.Once
+}
+
+// server is one listener with its HTTP server.
+type server struct {
+	http.Server
+	listener net.Listener
+}
+
+// Start starts a replica. The error names what could not be opened; everything
+// opened before is closed again.
+func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, err error) {
+	r = &Replica{cfg: cfg, log: opts.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 2)}
+	if r.log == nil {
+		r.log = slog.Default()
+	}
+	defer func() {
+		if err != nil {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+			defer cancel()
+			err = errors.Join(err, r.close(last))
+		}
+	}()
+	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	incarnation := newIncarnation()
+	name := memberName(cfg.Fleet.Name, incarnation)
+	if err := r.openStore(incarnation); err != nil {
+		return nil, err
+	}
+	peers, err := r.openFleet(name, incarnation, opts.Build)
+	if err != nil {
+		return nil, err
+	}
+	limits := cfg.Limiter()
+	limits.Registerer, limits.Logger = r.registry, r.log
+	if r.limiter, err = limiter.New(limits, r.store, peers); err != nil {
+		return nil, err
+	}
+	r.gateway, err = gateway.New(cfg, r.limiter, gateway.Options{
+		Logger: r.log, Registerer: r.registry, Gatherer: r.registry,
+		Store: r.store.Health, Fleet: peers, Build: opts.Build,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.listen(opts); err != nil {
+		return nil, err
+	}
+	r.log.Info("replica ready", "name", name, "listen", r.URL(), "admin", r.AdminURL(), "gossip", r.GossipAddr())
+	return r, nil
+}
+
+// openStore connects to Redis, which may be down for now.
+func (r *Replica) openStore(incarnation uint64) (err error) {
+	c := r.cfg.Redis
+	addr := c.Address
+	if c.Mode == config.ModeEmbedded {
+		if r.embedded, err = StartEmbedded(); err != nil {
+			return err
+		}
+		addr = r.embedded.Addr()
+	}
+	r.store, err = redisstore.New(redisstore.Options{
+		Address: addr, Username: c.Username, Password: c.Password.Reveal(), Database: c.Database, TLS: c.TLS,
+		Timeout: c.Timeout, LeaseTTL: r.cfg.RateLimiting.LeaseTTL, Incarnation: incarnation,
+		Logger: r.log, Registerer: r.registry,
+	})
+	return err
+}
+
+// openFleet starts gossip, or stands in for a fleet of one.
+func (r *Replica) openFleet(name string, incarnation uint64, build string) (limiter.Fleet, error) {
+	c := r.cfg.Fleet
+	if c.Bind == "" {
+		return fleet.Solo(name), nil
+	}
+	keys, err := c.DecodedKeys()
+	if err != nil {
+		return nil, err
+	}
+	r.node, err = gossip.Start(gossip.Config{
+		Name: name, Incarnation: incarnation, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Keys: keys,
+		Build: build, ConfigHash: r.cfg.Hash(), Logger: r.log, Registerer: r.registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.node, nil
+}
+
+// listen opens both listeners and serves on them.
+func (r *Replica) listen(opts Options) (err error) {
+	if r.api, err = r.newServer(opts.Listener, r.cfg.Server.Listen, r.gateway.Handler()); err != nil {
+		return err
+	}
+	if r.admin, err = r.newServer(opts.AdminListener, r.cfg.Server.AdminListen, r.gateway.Admin()); err != nil {
+		return err
+	}
+	for _, s := range []*server{r.api, r.admin} {
+		go func() {
+			if err := s.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+				r.failed <- fmt.Errorf("replica: serve %s: %w", s.listener.Addr(), err)
+			}
+		}()
+	}
+	return nil
+}
+
+func (r *Replica) newServer(ln net.Listener, addr string, h http.Handler) (*server, error) {
+	if ln == nil {
+		var err error
+		if ln, err = net.Listen("tcp", addr); err != nil {
+			return nil, fmt.Errorf("replica: %w", err)
+		}
+	}
+	t := r.cfg.Server.Timeouts
+	return &server{listener: ln, Server: http.Server{
+		Handler: h, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle,
+		MaxHeaderBytes: int(r.cfg.Server.MaxHeader),
+		ErrorLog:       slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+// URL is the base address of the gateway API.
+func (r *Replica) URL() string { return "http://" + r.api.listener.Addr().String() }
+
+// AdminURL is the base address of the admin listener.
+func (r *Replica) AdminURL() string { return "http://" + r.admin.listener.Addr().String() }
+
+// GossipAddr is where other replicas join this one; empty without gossip.
+func (r *Replica) GossipAddr() string {
+	if r.node == nil {
+		return ""
+	}
+	return r.node.Addr()
+}
+
+// Join makes the members at addrs known, and returns how many were reached.
+func (r *Replica) Join(addrs ...string) (int, error) {
+	if r.node == nil {
+		return 0, errors.New("replica: fleet.bind is not set: there is no gossip to join")
+	}
+	return r.node.Join(addrs...)
+}
+
+// Members is how many replicas this one sees alive, itself included.
+func (r *Replica) Members() int {
+	if r.node == nil {
+		return 1
+	}
+	return r.node.Members()
+}
+
+// StoreCalls counts what this replica has sent to Redis.
+func (r *Replica) StoreCalls() int64 { return int64(r.store.Calls().Total()) }
+
+// Waiting is how many requests stand in this replica's lines.
+func (r *Replica) Waiting() int { return r.limiter.Waiting() }
+
+// Health is the state of the store as this replica sees it.
+func (r *Replica) Health() limiter.Health { return r.store.Health() }
+
+// Failed yields the error of a listener that stopped by itself.
+func (r *Replica) Failed() <-chan error { return r.failed }
+
+// Shutdown leaves in order. It returns when everything is closed; if ctx ends
+// first, what still runs is cut off.
+func (r *Replica) Shutdown(ctx context.Context) (err error) {
+	r.end.Do(func() {
+		r.gateway.Drain()
+		drain := r.cfg.Server.Drain
+		select {
+		case <-time.After(drain.Delay):
+		case <-ctx.Done():
+		}
+		grace, cancel := context.WithTimeout(ctx, drain.Grace)
+		defer cancel()
+		if err = r.api.Shutdown(grace); err != nil {
+			err = fmt.Errorf("replica: requests still running after %v were cut off: %w", drain.Grace, err)
+			r.api.Close()
+		}
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+		defer cancel()
+		err = errors.Join(err, r.close(last))
+	})
+	return err
+}
+
+// close ends what has been opened so far.
+func (r *Replica) close(ctx context.Context) error {
+	var errs []error
+	if r.limiter != nil {
+		r.limiter.Close()
+	}
+	if r.store != nil {
+		errs = append(errs, r.store.Close(ctx))
+	}
+	if r.node != nil {
+		errs = append(errs, r.node.Close(ctx))
+	}
+	for _, s := range []*server{r.api, r.admin} {
+		if s != nil {
+			errs = append(errs, s.Close())
+		}
+	}
+	if r.embedded != nil {
+		r.embedded.Close()
+	}
+	return errors.Join(errs...)
+}
+
+func newIncarnation() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// memberName is the configured name, or one that nobody else has.
+func memberName(configured string, incarnation uint64) string {
+	if configured != "" {
+		return configured
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "replica"
+	}
+	return fmt.Sprintf("%s-%d-%04x", host, os.Getpid(), incarnation&0xffff)
+}
