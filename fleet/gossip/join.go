@@ -1,0 +1,143 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"time"
+)
+
+const (
+	// eager is the pause between attempts while the node is alone, and after a
+	// contact: refuting each other's death takes two exchanges.
+	eager = time.Second
+	// resolveTimeout bounds one look-up of a name.
+	resolveTimeout = 3 * time.Second
+	// maxKnown bounds the addresses that are tried again.
+	maxKnown = 256
+)
+
+// Join contacts the given "host:port" now and returns how many replicas are
+// there, members already or not; this one does not count. The error says what
+// went wrong if there are none. The addresses are tried again later like those
+// of the configuration.
+func (n *Node) Join(addrs ...string) (int, error) {
+	for _, a := range addrs {
+		if host, port, err := splitAddr(a); err != nil || host == "" || port == 0 {
+			return 0, fmt.Errorf("gossip: join: %q is not host:port", a)
+		}
+	}
+	n.remember(addrs)
+	answered, members, err := n.contact(context.Background(), addrs)
+	if answered+members > 0 {
+		err = nil
+	}
+	return answered + members, err
+}
+
+// remember adds addresses to those tried again.
+func (n *Node) remember(addrs []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, a := range addrs {
+		if len(n.known) < maxKnown {
+			n.known[a] = true
+		}
+	}
+}
+
+// keepJoined tries the known addresses that are not members, for ever.
+func (n *Node) keepJoined(ctx context.Context) {
+	for {
+		n.mu.Lock()
+		addrs := make([]string, 0, len(n.known))
+		for a := range n.known {
+			addrs = append(addrs, a)
+		}
+		n.mu.Unlock()
+		rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
+		contacted, _, err := n.contact(ctx, addrs)
+		if err != nil {
+			n.cfg.Logger.Debug("gossip: rejoin", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(n.pause(contacted > 0)):
+		}
+	}
+}
+
+// pause is how long to wait before the next attempt.
+func (n *Node) pause(contacted bool) time.Duration {
+	if contacted || n.Members() == 1 {
+		return eager/2 + rand.N(eager)
+	}
+	return n.cfg.RejoinMin + rand.N(n.cfg.RejoinMax-n.cfg.RejoinMin+1)
+}
+
+// contact exchanges tables with every address behind addrs that is not a member
+// yet, one after the other. It returns how many answered and how many need not be
+// asked, being members.
+func (n *Node) contact(ctx context.Context, addrs []string) (answered, members int, err error) {
+	var errs []error
+	for _, a := range addrs {
+		resolved, err := resolve(ctx, a)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("gossip: join %s: %w", a, err))
+			continue
+		}
+		for _, r := range resolved {
+			switch {
+			case ctx.Err() != nil:
+				return answered, members, ctx.Err()
+			case r == n.addr:
+				continue
+			case n.isMember(r):
+				members++
+				continue
+			}
+			if _, err := n.list.Join([]string{r}); err != nil {
+				errs = append(errs, fmt.Errorf("gossip: join %s: %w", a, err))
+				continue
+			}
+			answered++
+		}
+	}
+	return answered, members, errors.Join(errs...)
+}
+
+func (n *Node) isMember(addr string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, a := range n.peers {
+		if a == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// resolve returns the "ip:port" of all addresses that a name has now.
+func resolve(ctx context.Context, addr string) ([]string, error) {
+	host, port, err := splitAddr(addr)
+	if err != nil {
+		return nil, err
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		return []string{net.JoinHostPort(ip.String(), strconv.Itoa(port))}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	for i, ip := range ips {
+		ips[i] = net.JoinHostPort(ip, strconv.Itoa(port))
+	}
+	return ips, nil
+}
