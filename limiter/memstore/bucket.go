@@ -63,11 +63,17 @@ func (c *core) put(now int64, a bucketArg, tokens int64) {
 	}
 }
 
-// sweep forgets full buckets; doubling the trigger keeps it O(1) per write.
+// sweep forgets full buckets and expired counters; doubling the trigger keeps
+// it O(1) per write.
 func (c *core) sweep(now int64) {
 	for key, b := range c.buckets {
 		if now >= b.gone {
 			delete(c.buckets, key)
+		}
+	}
+	for key, l := range c.leases {
+		if now >= l.gone {
+			delete(c.leases, key)
 		}
 	}
 	c.sweepAt = max(minSweep, 2*len(c.buckets))

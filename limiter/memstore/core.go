@@ -173,7 +173,9 @@ func (c *core) sync(now int64, k call, leases []leaseArg) []leaseState {
 		count := l.own
 		if l.seq < k.seq {
 			count = max(a.held, min(l.own, a.want))
-			c.writeLease(now, k, a.key, l, count)
+			if count > 0 || l.own > 0 {
+				c.writeLease(now, k, a.key, l, count)
+			}
 		}
 		states[i] = leaseState{before: l.own, count: count, total: l.total - l.own + count}
 	}

@@ -14,7 +14,10 @@ type entry struct {
 
 // lease is one in-flight counter: the entries of all incarnations. Redis also
 // caches their total and first expiry; here scanning them is cheap enough.
-type lease struct{ entries map[string]entry }
+type lease struct {
+	entries map[string]entry
+	gone    int64 // µs; from then on the counter is forgotten, as its key expires
+}
 
 // view is a counter as one incarnation finds it at an instant.
 type view struct {
@@ -26,7 +29,7 @@ type view struct {
 func (c *core) leaseAt(now int64, key limiter.SlotID, inc string) view {
 	v := view{seq: noSeq}
 	l := c.leases[key]
-	if l == nil {
+	if l == nil || now >= l.gone {
 		return v
 	}
 	for name, e := range l.entries {
@@ -58,10 +61,7 @@ func (v view) decide(k call, a leaseArg) int64 {
 // others, and forgets the counter when nobody holds anything.
 func (c *core) writeLease(now int64, k call, key limiter.SlotID, v view, count int64) {
 	l := c.leases[key]
-	if l == nil {
-		if count == 0 {
-			return
-		}
+	if l == nil || now >= l.gone {
 		l = &lease{entries: map[string]entry{}}
 		c.leases[key] = l
 	}
@@ -74,17 +74,27 @@ func (c *core) writeLease(now int64, k call, key limiter.SlotID, v view, count i
 	if count > 0 {
 		l.entries[k.inc] = entry{count: count, expiry: now/1000 + k.ttl, seq: k.seq}
 	}
-	if len(l.entries) == 0 {
+	l.gone = max(l.gone, now+(k.ttl+graceMS)*1000)
+	if v.total-v.own+count == 0 {
 		delete(c.leases, key)
 	}
 }
 
+// graceMS is how much longer than its last entry a counter is kept.
+const graceMS = 1000
+
 // renew moves the expiry of one incarnation's entries to now + ttl (ms).
 func (c *core) renew(now int64, inc string, ttl int64) {
 	for _, l := range c.leases {
-		if e, ok := l.entries[inc]; ok {
-			e.expiry = now/1000 + ttl
-			l.entries[inc] = e
+		e, ok := l.entries[inc]
+		if !ok {
+			continue
+		}
+		e.expiry = now/1000 + ttl
+		l.entries[inc] = e
+		l.gone = 0
+		for _, e := range l.entries {
+			l.gone = max(l.gone, (e.expiry+graceMS)*1000)
 		}
 	}
 }
