@@ -42,6 +42,8 @@ func (g *Gateway) serve(x *exchange, r *http.Request) {
 	// and after forward has closed the upstream's body.
 	outcome := limiter.Outcome{Tokens: unknownTokens}
 	defer func() { grant.Done(outcome) }()
+	g.metrics.decide("admitted", noLimit)
+	g.describe(x.Header(), grant)
 	g.forward(x, r, up, job, &outcome)
 }
 
@@ -55,8 +57,6 @@ func (g *Gateway) admit(x *exchange, ctx context.Context, request limiter.Reques
 	var refusal *limiter.Refusal
 	switch {
 	case err == nil:
-		g.metrics.decide("admitted", noLimit)
-		g.describe(x.Header(), grant)
 		return grant
 	case errors.As(err, &refusal):
 		g.metrics.decide("refused", refusal.LimitType())
@@ -84,6 +84,7 @@ func (g *Gateway) deny(x *exchange, r *http.Request, ids limiter.Identities) {
 		return
 	}
 	defer grant.Done(limiter.Outcome{Tokens: unknownTokens})
+	g.metrics.decide("unauthenticated", noLimit)
 	x.Header().Set("WWW-Authenticate", "Bearer")
 	f := invalidKey
 	if credential(r.Header) == "" {
@@ -104,7 +105,7 @@ func (g *Gateway) describe(h http.Header, grant *limiter.Grant) {
 	}
 }
 
-// overloaded takes a place among the requests served at once; false means
+// enter takes a place among the requests served at once; false means
 // that there is none. Every true is followed by one g.running.Add(-1).
 func (g *Gateway) enter() bool {
 	n := g.running.Add(1)

@@ -60,8 +60,8 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// decide counts a decision: admitted, refused, unavailable, overloaded, gone
-// or failed.
+// decide counts a decision: admitted, refused, unauthenticated, unavailable,
+// overloaded, gone or failed.
 func (m *metrics) decide(decision, limitType string) {
 	m.requests.WithLabelValues(decision, limitType).Inc()
 }
