@@ -58,6 +58,8 @@ var dependencies = map[string]struct {
 		"one loader reads files, strictly"},
 	"github.com/spf13/cobra": {[]string{"cmd/..."}, nil,
 		"flags are for programs"},
+	"github.com/spf13/pflag": {[]string{"cmd/..."}, nil,
+		"cobra's flag types, for what is written like a list"},
 	"golang.org/x/term": {[]string{"cmd/..."}, nil,
 		"only programs ask whether they talk to a person"},
 	"github.com/HdrHistogram/hdrhistogram-go": {[]string{"bench"}, nil,

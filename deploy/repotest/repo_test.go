@@ -9,6 +9,7 @@
 package repotest
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"go/ast"
@@ -109,10 +110,12 @@ func parsedFiles(t *testing.T) []goFile {
 	return files
 }
 
-// treeFiles yields the files of the repository whose names end in one of the
-// suffixes, with their text. What .gitignore names is left out.
+// ignored is what .gitignore names: products, not sources.
+var ignored = map[string]bool{".git": true, ".fleet": true, "bin": true, "node_modules": true}
+
+// treeFiles yields the text files of the repository whose names end in one of
+// the suffixes. What .gitignore names is left out, and so are binaries.
 func treeFiles(suffixes ...string) func(yield func(string, []byte) bool) {
-	ignored := map[string]bool{".git": true, ".fleet": true, "bin": true, "node_modules": true}
 	return func(yield func(string, []byte) bool) {
 		err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err != nil {
@@ -131,6 +134,9 @@ func treeFiles(suffixes ...string) func(yield func(string, []byte) bool) {
 				text, err := os.ReadFile(p)
 				if err != nil {
 					return err
+				}
+				if bytes.IndexByte(text, 0) >= 0 {
+					continue
 				}
 				name, err := filepath.Rel(root, p)
 				if err != nil {
