@@ -38,6 +38,8 @@
 //
 //	ahead = a + Σ_r min(depth_r, round(a·s/s_r))
 //
-// Both assume that the shares of the replicas stay as they are over the wait; see
-// TestEstimateErrorSpec for what that costs.
+// which counts those who wait now, not those who will come to a shorter line and
+// still be served earlier. It tells a position; a wait is foreseen from the local
+// line alone ([View.Expect]). Both assume that the shares of the replicas stay as
+// they are over the wait; TestEstimateErrorSpec says what that costs.
 package fleet

@@ -50,7 +50,8 @@ func (d Digest) newer(e Digest) bool {
 // keeps the digest's slices; the caller must not change them afterwards.
 //
 // A digest of the table's own replica is never stored: it can only be of a former
-// life, or of another process that uses the same name.
+// life, or of another process that uses the same name. Nor is that of one more
+// replica than a fleet may have (4096).
 func (t *Table) Merge(d Digest, heard time.Time) bool {
 	if d.Replica == t.self {
 		if d.Incarnation > t.rival && d.Incarnation != t.own.Incarnation {
@@ -64,6 +65,9 @@ func (t *Table) Merge(d Digest, heard time.Time) bool {
 			known.heard = heard
 			t.others[d.Replica] = known
 		}
+		return false
+	}
+	if !ok && len(t.others) >= maxReplicas {
 		return false
 	}
 	t.others[d.Replica] = entry{d, heard}

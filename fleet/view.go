@@ -56,7 +56,28 @@ func (v *View) Spacing(pool string, own time.Duration) time.Duration {
 	if rate == 0 {
 		return 0
 	}
-	return time.Duration(1 / rate)
+	return time.Duration(math.Round(1 / rate))
+}
+
+// Expect returns the gap between grants that a line here is to expect: own when
+// it is known. A line without grants lately takes the other replicas' word: k of
+// them grant Σ 1/s per second, and one more that competes gets an equal part, so
+// it expects (k+1)/Σ(1/s). 0 when nobody knows.
+//
+// A wait is best foreseen as local waiters ahead × Expect. Ahead × Spacing looks
+// equal but promises too little wherever another line is short: it leaves out
+// those who will come to that line meanwhile (see TestEstimateErrorSpec).
+func (v *View) Expect(pool string, own time.Duration) time.Duration {
+	if own > 0 {
+		return own
+	}
+	k := 0
+	for _, p := range v.pools[pool] {
+		if p.Spacing > 0 {
+			k++
+		}
+	}
+	return time.Duration(k+1) * v.Spacing(pool, 0)
 }
 
 // Waiting returns how many wait for a pool at other replicas.

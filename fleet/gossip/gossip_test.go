@@ -315,8 +315,9 @@ func TestForwarding(t *testing.T) {
 			worst = max(worst, spread(c, depth))
 		}
 		t.Logf("slowest of 20 digests reached all after %v", worst)
-		// By direct sends alone, two of eight per interval, it may take 1 s.
-		if worst > 1200*time.Millisecond {
+		// By direct sends alone, two of eight per interval, each digest is older
+		// than FreshFor a quarter of the time, and this never ends.
+		if worst > 2*time.Second {
 			t.Errorf("slowest digest took %v", worst)
 		}
 		for _, n := range c.nodes {
