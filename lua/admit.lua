@@ -1,7 +1,8 @@
 -- admit: take from every bucket and one slot of every counter, or nothing.
 --
 -- KEYS[i]     buckets, i = 1..nb          hw:{hw}:b|t:<dimension>:<32 hex>
--- KEYS[nb+j]  counters, j = 1..#KEYS-nb   hw:{hw}:l:<dimension>:<32 hex>
+-- KEYS[nb+j]  counters, j = 1..nl         hw:{hw}:l:<dimension>:<32 hex>
+-- KEYS[k]     claims on turns, k > nb+nl  hw:{hw}:p:<dimension>:<32 hex>:c
 --
 -- ARGV[1]     not_after   Redis time, µs; later than this nothing is taken
 -- ARGV[2]     inc         incarnation of the replica; does not begin with _
@@ -24,7 +25,7 @@
 --   now        Redis time, µs
 --   then, unless too late, per bucket: level afterwards (micro-tokens) and
 --   wait (µs, rounded up; 0 covered, -1 never); per counter: 0 fits, 1 full,
---   2 overtaken
+--   2 overtaken; per claims key: 1 somebody waits for a turn, which refuses
 --
 -- Not idempotent: a repeated call takes tokens again. Slots are absolute, so
 -- they don't add up. O(buckets + counters), + replicas when entries expired.
@@ -34,7 +35,7 @@ if now > tonumber(ARGV[1]) then
   return { 3, now }
 end
 local inc, seq, ttl, nb = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local now_ms, nl = math.floor(now / 1000), #KEYS - nb
+local now_ms, nl = math.floor(now / 1000), (#ARGV - 5 - 5 * nb) / 2
 local reply, status, stale = { 1, now }, 1, false
 
 local buckets = {}
@@ -60,6 +61,11 @@ for j = 1, nl do
   end
   stale = stale or full == 2
   reply[2 * nb + 2 + j] = full
+end
+for k = nb + nl + 1, #KEYS do
+  local claimed = redis.call('EXISTS', KEYS[k])
+  status = claimed == 1 and 0 or status
+  reply[nb + 2 + k] = claimed
 end
 if status == 1 and stale then
   status = 2

@@ -29,6 +29,12 @@ var (
 	preludeBucket string
 	//go:embed prelude_lease.lua
 	preludeLease string
+	//go:embed prelude_pool.lua
+	preludePool string
+	//go:embed prelude_bid.lua
+	preludeBid string
+	//go:embed prelude_turn.lua
+	preludeTurn string
 
 	//go:embed admit.lua
 	admitBody string
@@ -38,6 +44,8 @@ var (
 	leaseBody string
 	//go:embed inspect.lua
 	inspectBody string
+	//go:embed pool.lua
+	poolBody string
 )
 
 // Script is one script, complete as Redis gets it.
@@ -53,10 +61,11 @@ var (
 	Settle  = join("settle", settleBody)
 	Lease   = join("lease", leaseBody)
 	Inspect = join("inspect", inspectBody)
+	Pool    = join("pool", preludePool+preludeBid+preludeTurn+poolBody)
 )
 
 // Scripts lists every script.
-var Scripts = []Script{Admit, Settle, Lease, Inspect}
+var Scripts = []Script{Admit, Settle, Lease, Inspect, Pool}
 
 func join(name, body string) Script {
 	source := preludeBucket + preludeLease + body
