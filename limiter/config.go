@@ -62,8 +62,10 @@ type FairConfig struct {
 	// TenantDimension names the party fairness is between: User (the default),
 	// APIKey or Team. A request without it falls back to user, team, api_key.
 	TenantDimension Dimension
-	Weights         map[ID]float64 // share of single tenants, in (0, 1000]
-	DefaultWeight   float64        // share of all others, in (0, 1000]
+	// Scope says how far fairness reaches; empty means FairReplica.
+	Scope         FairnessScope
+	Weights       map[ID]float64 // share of single tenants, in (0, 1000]
+	DefaultWeight float64        // share of all others, in (0, 1000]
 
 	MaxQueueDepthPerTenant int // waiters of one tenant
 	MaxTotalQueued         int // waiters in this process
@@ -73,6 +75,24 @@ type FairConfig struct {
 	// costs a refused call.
 	MaxInFlight int
 	MaxWait     time.Duration // longest time one request waits
+}
+
+// FairnessScope says how far fairness reaches.
+type FairnessScope string
+
+const (
+	// FairReplica shares turns among the waiters of each replica, which then
+	// race for the bucket.
+	FairReplica FairnessScope = "replica"
+	// FairExact shares turns among the waiters of the whole fleet: the store
+	// keeps everybody's place.
+	FairExact FairnessScope = "exact"
+)
+
+// inTurn reports whether the line of b takes turns with the whole fleet: where
+// it may hold more than one tenant.
+func (f FairConfig) inTurn(b BucketID) bool {
+	return f.Enabled && f.Scope == FairExact && b.Class == Requests && breadth[b.Dimension] > breadth[f.TenantDimension]
 }
 
 // Config configures a Limiter.

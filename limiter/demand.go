@@ -1,6 +1,9 @@
 package limiter
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // demand is what one request asks of the store.
 type demand struct {
@@ -37,6 +40,10 @@ func (c Config) demandOf(r Request) *demand {
 			d.charge(BucketID{dim, Tokens, r.Of(dim)}, *rate, r.Tokens)
 		}
 	}
+	for i := range d.take.Charges {
+		charge := &d.take.Charges[i]
+		charge.InTurn = c.Fair.inTurn(charge.Bucket) && !r.Anonymous
+	}
 	for i, dim := range Dimensions {
 		if n := rules[i].MaxInFlight; n > 0 {
 			d.take.Slots = append(d.take.Slots, Slot{SlotID{dim, r.Of(dim)}, n})
@@ -46,7 +53,52 @@ func (c Config) demandOf(r Request) *demand {
 }
 
 func (d *demand) charge(b BucketID, rate Rate, cost int64) {
-	d.take.Charges = append(d.take.Charges, Charge{b, rate, cost})
+	d.take.Charges = append(d.take.Charges, Charge{Bucket: b, Rate: rate, Cost: cost})
+}
+
+// rate is the rate of bucket b in d.
+func (d *demand) rate(b BucketID) Rate {
+	for _, c := range d.take.Charges {
+		if c.Bucket == b {
+			return c.Rate
+		}
+	}
+	return Rate{}
+}
+
+// without is d's take less bucket b.
+func (d *demand) without(b BucketID) Take {
+	t := Take{Slots: d.take.Slots}
+	for _, c := range d.take.Charges {
+		if c.Bucket != b {
+			t.Charges = append(t.Charges, c)
+		}
+	}
+	return t
+}
+
+// with puts bucket b, covered, back into a verdict on without(b).
+func (d *demand) with(b BucketID, v Verdict) Verdict {
+	for i, c := range d.take.Charges {
+		if c.Bucket == b {
+			v.Charges = slices.Insert(v.Charges, i, ChargeVerdict{})
+		}
+	}
+	return v
+}
+
+// undo gives everything back that d took.
+func (d *demand) undo() Settlement {
+	var s Settlement
+	for _, c := range d.take.Charges {
+		if c.Cost > 0 {
+			s.Adjust = append(s.Adjust, Adjustment{c.Bucket, c.Rate, c.Cost})
+		}
+	}
+	for _, slot := range d.take.Slots {
+		s.Free = append(s.Free, slot.Slot)
+	}
+	return s
 }
 
 // unlimited reports whether there is nothing to ask the store.
@@ -93,7 +145,7 @@ func (d *demand) refusal(v Verdict) *Refusal {
 		}
 	}
 	for i, c := range d.take.Charges {
-		if wait := v.Charges[i].Wait; wait != 0 {
+		if wait := v.Charges[i].Wait; wait != 0 || v.Charges[i].Contended {
 			consider(Refusal{Dimension: c.Bucket.Dimension, Class: c.Bucket.Class, Reason: c.reason(wait), RetryAfter: wait})
 		}
 	}
@@ -132,7 +184,7 @@ func (d *demand) contended(v Verdict) (b BucketID, wait, narrower time.Duration,
 	}
 	for i, c := range d.take.Charges {
 		w := v.Charges[i].Wait
-		if w == 0 {
+		if w == 0 && !v.Charges[i].Contended {
 			continue
 		}
 		if w == Never || c.Bucket.Class != Requests || !c.Bucket.Dimension.Identifies() {

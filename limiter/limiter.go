@@ -46,7 +46,7 @@ func New(cfg Config, store Store, fl Fleet) (*Limiter, error) {
 	if l.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("limiter: metrics: %w", err)
 	}
-	l.lines = newLines(cfg.Fair, fl, l.metrics)
+	l.lines = newLines(cfg.Fair, store, fl, l.metrics)
 	l.stopped.Go(l.publish)
 	return l, nil
 }
@@ -108,6 +108,11 @@ func (l *Limiter) Admit(ctx context.Context, r Request) (*Grant, error) {
 // set; at says where a refused request may wait, nil if it may not.
 func (l *Limiter) ask(ctx context.Context, d *demand) (grant *Grant, refusal *Refusal, at *place, err error) {
 	v, err := l.store.Admit(ctx, d.take)
+	return l.decide(d, v, err)
+}
+
+// decide turns the store's answer on d into a grant, a refusal or an error.
+func (l *Limiter) decide(d *demand, v Verdict, err error) (grant *Grant, refusal *Refusal, at *place, _ error) {
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		if l.cfg.outage(d.dims) == FailOpen {
@@ -171,14 +176,18 @@ func (l *Limiter) wait(ctx context.Context, w *waiter, at place, last *Refusal) 
 	expiry := time.NewTimer(time.Until(w.deadline))
 	defer expiry.Stop()
 	for {
-		if reason := l.lines.sleep(ctx, w, expiry.C); reason != "" {
+		a, reason := l.lines.sleep(ctx, w, expiry.C)
+		if reason != "" {
 			refusal := l.lines.refuse(w, reason, last)
 			if reason == ReasonClientGone {
 				return nil, ctx.Err()
 			}
 			return nil, refusal
 		}
-		grant, refusal, next, err := l.ask(ctx, w.demand)
+		if a.ask {
+			a.verdict, a.err = l.store.Admit(ctx, w.demand.take)
+		}
+		grant, refusal, next, err := l.decide(w.demand, a.verdict, a.err)
 		switch {
 		case errors.Is(err, ErrUnavailable):
 			l.lines.abandon(w)
@@ -213,6 +222,7 @@ func (l *Limiter) Close() {
 		l.Drain()
 		close(l.stop)
 		l.stopped.Wait()
+		l.lines.calls.Wait()
 	})
 }
 

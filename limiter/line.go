@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"io"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -22,8 +23,10 @@ const (
 // lines holds every wait line of this process and their common bounds.
 type lines struct {
 	cfg     FairConfig
+	store   Store
 	fleet   Fleet
 	metrics *metrics
+	calls   sync.WaitGroup // calls for turns under way
 
 	mu       sync.Mutex
 	byBucket map[BucketID]*line
@@ -38,7 +41,9 @@ type lines struct {
 // line is the wait line of one exhausted bucket. The owner's mutex guards it.
 type line struct {
 	bucket   BucketID
-	queue    *fairq.Queue[*waiter] // those who do not ask right now
+	queue    order                 // those who do not ask right now
+	rounds   *fairq.Queue[*waiter] // the queue where each waiter asks for itself, else nil
+	turns    *turns                // how it asks in turn with the fleet, else nil
 	asking   int                   // its waiters asking now, <= window
 	window   int                   // how many may ask at once, 1..cfg.MaxInFlight
 	restTill time.Time             // the bucket has nothing before
@@ -46,6 +51,19 @@ type line struct {
 	timer    *time.Timer           // pumps when somebody becomes ready
 	headway  headway
 	touched  time.Time // last join or grant
+}
+
+// order is whose turn it is inside one line. Taken waiters are not in it.
+type order interface {
+	push(now time.Time, w *waiter)
+	requeue(now time.Time, w *waiter) // after a denial: ahead of its tenant's later ones, resting until w.notBefore
+	remove(w *waiter)
+	hold(until time.Time)
+	ready(now time.Time) (time.Time, bool)
+	ahead(w *waiter) int
+	length() int
+	loads(n int) []fairq.Load
+	Dump(io.Writer)
 }
 
 // place is where a refused request may wait.
@@ -58,9 +76,9 @@ type place struct {
 	tenantWait time.Duration
 }
 
-func newLines(cfg FairConfig, fl Fleet, m *metrics) *lines {
+func newLines(cfg FairConfig, store Store, fl Fleet, m *metrics) *lines {
 	return &lines{
-		cfg: cfg, fleet: fl, metrics: m,
+		cfg: cfg, store: store, fleet: fl, metrics: m,
 		byBucket: map[BucketID]*line{}, depth: map[ID]int{}, drained: make(chan struct{}),
 	}
 }
@@ -85,7 +103,7 @@ func (ln *line) waiters() int {
 	if ln == nil {
 		return 0
 	}
-	return ln.queue.Len() + ln.asking
+	return ln.queue.length() + ln.asking
 }
 
 // join puts w at the end of its tenant's queue, or says which bound forbids
@@ -94,7 +112,7 @@ func (s *lines) join(w *waiter, at place) Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	ln := s.lineLocked(at.bucket)
+	ln := s.lineLocked(at.bucket, w)
 	s.enterLocked(ln, w, now, at)
 	reason := s.boundLocked(w, now)
 	s.depth[w.tenant.ID]++
@@ -125,11 +143,18 @@ func (s *lines) boundLocked(w *waiter, now time.Time) Reason {
 	return ""
 }
 
-// lineLocked returns the line of b, made when missing.
-func (s *lines) lineLocked(b BucketID) *line {
+// lineLocked returns the line of b, made when missing for w to stand in.
+func (s *lines) lineLocked(b BucketID, w *waiter) *line {
 	ln := s.byBucket[b]
 	if ln == nil {
-		ln = &line{bucket: b, queue: fairq.New[*waiter](), window: 1}
+		ln = &line{bucket: b, window: 1}
+		if s.cfg.inTurn(b) {
+			q := fairq.NewTagged[*waiter]()
+			ln.queue, ln.turns = tagged{q}, &turns{order: q, rate: w.demand.rate(b)}
+		} else {
+			ln.rounds = fairq.New[*waiter]()
+			ln.queue = rounds{ln.rounds}
+		}
 		ln.timer = time.AfterFunc(time.Hour, func() { s.pump(ln) })
 		ln.timer.Stop()
 		s.byBucket[b] = ln
@@ -140,7 +165,7 @@ func (s *lines) lineLocked(b BucketID) *line {
 // enterLocked queues w in ln and tells it where it stands.
 func (s *lines) enterLocked(ln *line, w *waiter, now time.Time, at place) {
 	w.line, w.state, ln.touched = ln, queued, now
-	ln.queue.Push(now, &w.item, string(w.tenant.ID), w.tenant.Weight)
+	ln.queue.push(now, w)
 	if at.wait > 0 {
 		s.restLocked(ln, now, at.wait)
 	}
@@ -155,7 +180,7 @@ func (s *lines) restLocked(ln *line, now time.Time, wait time.Duration) {
 		wait += time.Duration(rand.Float64() * min(restSpread*float64(wait), float64(maxSpread)))
 	}
 	ln.restTill = now.Add(wait)
-	ln.queue.Hold(ln.restTill)
+	ln.queue.hold(ln.restTill)
 }
 
 // leaveLocked takes w out of its line wherever it stands.
@@ -164,9 +189,17 @@ func (s *lines) leaveLocked(w *waiter) {
 	case outside:
 		return
 	case queued:
-		w.line.queue.Remove(&w.item)
+		w.line.queue.remove(w)
 	case asking:
 		s.answeredLocked(w)
+	case answered:
+		select {
+		case a := <-w.turn: // never read
+			if a.verdict.OK {
+				s.store.Settle(w.demand.undo())
+			}
+		default:
+		}
 	}
 	w.state = outside
 	s.total--
@@ -180,11 +213,24 @@ func (s *lines) answeredLocked(w *waiter) {
 	w.line.asking--
 	s.asking--
 	w.state = queued
+	s.feedLocked(time.Now())
+}
+
+// feedLocked lets lines that waited for room to ask go on.
+func (s *lines) feedLocked(now time.Time) {
 	for len(s.starved) > 0 && s.asking < s.cfg.MaxInFlight {
 		ln := s.starved[0]
 		s.starved[0], s.starved = nil, s.starved[1:]
 		ln.starving = false
-		s.pumpLocked(ln, time.Now())
+		s.pumpLocked(ln, now)
+	}
+}
+
+// starveLocked makes ln wait for room to ask.
+func (s *lines) starveLocked(ln *line) {
+	if !ln.starving {
+		ln.starving = true
+		s.starved = append(s.starved, ln)
 	}
 }
 
@@ -200,16 +246,22 @@ func (s *lines) again(w *waiter, at place) Reason {
 		ln.window = 1
 		s.restLocked(ln, now, at.wait)
 	}
-	s.answeredLocked(w)
+	if w.state == asking {
+		s.answeredLocked(w)
+	}
+	if ln.turns != nil { // told, and so taken out of the order
+		ln.queue.push(now, w)
+	}
+	w.state = queued
 	switch {
 	case !own && breadth[at.bucket.Dimension] > breadth[ln.bucket.Dimension]:
-		s.enterLocked(s.lineLocked(at.bucket), w, now, at)
+		s.enterLocked(s.lineLocked(at.bucket, w), w, now, at)
 	case !own:
 		w.notBefore = now.Add(max(at.wait, at.tenantWait))
-		ln.queue.Requeue(now, &w.item, w.notBefore)
+		ln.queue.requeue(now, w)
 	default:
 		w.notBefore = now.Add(at.tenantWait)
-		ln.queue.Requeue(now, &w.item, w.notBefore)
+		ln.queue.requeue(now, w)
 	}
 	reason := Reason("")
 	if s.draining {
@@ -287,15 +339,18 @@ func (s *lines) pump(ln *line) {
 // after every change of ln, and restores: no waiter of ln is ready, or ln's
 // window is used up, or ln stands in starved.
 func (s *lines) pumpLocked(ln *line, now time.Time) {
+	if ln.turns != nil {
+		s.pumpTurnsLocked(ln, now)
+		return
+	}
 	for ln.asking < ln.window {
 		if s.asking >= s.cfg.MaxInFlight {
-			if at, ok := ln.queue.Ready(now); ok && !at.After(now) && !ln.starving {
-				ln.starving = true
-				s.starved = append(s.starved, ln)
+			if at, ok := ln.queue.ready(now); ok && !at.After(now) {
+				s.starveLocked(ln)
 			}
 			break
 		}
-		it := ln.queue.Next(now)
+		it := ln.rounds.Next(now)
 		if it == nil {
 			break
 		}
@@ -308,10 +363,10 @@ func (s *lines) pumpLocked(ln *line, now time.Time) {
 		w.state = asking
 		ln.asking++
 		s.asking++
-		w.turn <- struct{}{} // has room: one turn at a time
+		w.turn <- answer{ask: true} // has room: one turn at a time
 	}
 	ln.timer.Stop()
-	if at, ok := ln.queue.Ready(now); ok && at.After(now) {
+	if at, ok := ln.queue.ready(now); ok && at.After(now) {
 		ln.timer.Reset(at.Sub(now))
 	}
 }

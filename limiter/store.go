@@ -31,6 +31,9 @@ type Charge struct {
 	Bucket BucketID
 	Rate   Rate
 	Cost   int64 // whole tokens, ≥ 0
+	// InTurn refuses the charge, as Contended, while the bucket has claims: some
+	// replica waits for its turn there (see Turns).
+	InTurn bool
 }
 
 // Slot asks for one in-flight slot.
@@ -59,6 +62,7 @@ type Verdict struct {
 type ChargeVerdict struct {
 	Remaining int64         // whole tokens left, floored, may be negative (debt)
 	Wait      time.Duration // 0: covered; Never: cost above burst, or blocked; else rounded up to 1 µs
+	Contended bool          // others wait for their turn: join them
 }
 
 // Adjustment corrects one bucket after the fact.
@@ -99,6 +103,10 @@ type Store interface {
 	// again, then left to expiry. Give-backs happen at most once, charges at
 	// least once, so that loss can only admit less.
 	Settle(s Settlement)
+	// Turns gives turns at a contended bucket in the order of the whole fleet:
+	// start-time fair queueing between tenants, with one claim per replica on
+	// the next turn. Deadline and errors are those of Admit.
+	Turns(ctx context.Context, t Turns) (TurnsVerdict, error)
 	// Peek reports what Admit would find, without taking.
 	Peek(ctx context.Context, t Take) (Verdict, error)
 	// Health reports whether the store can decide now. It does no I/O.

@@ -16,21 +16,31 @@ import (
 type waiterState uint8
 
 const (
-	outside waiterState = iota // in no line
-	queued                     // in its line's queue
-	asking                     // out of the queue, asking the store
+	outside  waiterState = iota // in no line
+	queued                      // in its line's queue
+	asking                      // out of the queue, asking the store
+	answered                    // out of the queue, told by a call for turns
 )
+
+// answer is what wakes a waiter.
+type answer struct {
+	ask     bool // it is its turn to ask the store itself
+	verdict Verdict
+	err     error // of the call for turns; ErrUnavailable
+}
 
 // waiter is one request in a line. Its own goroutine sleeps on turn.
 type waiter struct {
 	demand   *demand
 	tenant   Tenant
-	since    time.Time     // when it began to wait
-	deadline time.Time     // when it stops waiting
-	turn     chan struct{} // of capacity 1: its turn to ask
+	since    time.Time   // when it began to wait
+	deadline time.Time   // when it stops waiting
+	turn     chan answer // of capacity 1
+	cost     float64     // of a turn: 1
 
 	// Guarded by lines.mu.
-	item      fairq.Item[*waiter]
+	item      fairq.Item[*waiter]    // in a line of rounds
+	bid       fairq.TagItem[*waiter] // in a line of turns
 	line      *line
 	state     waiterState
 	notBefore time.Time // its tenant's own buckets have nothing before
@@ -43,26 +53,27 @@ type waiter struct {
 }
 
 func newWaiter(d *demand, t Tenant, now, deadline time.Time) *waiter {
-	w := &waiter{demand: d, tenant: t, since: now, deadline: deadline, turn: make(chan struct{}, 1)}
-	w.item.Value = w
+	w := &waiter{demand: d, tenant: t, since: now, deadline: deadline, turn: make(chan answer, 1), cost: 1}
+	w.item.Value, w.bid.Value = w, w
 	return w
 }
 
-// sleep blocks until it is w's turn to ask ("") or there is a reason to give
-// up. The turn is not lost when both happen: leaving the line passes it on.
-func (s *lines) sleep(ctx context.Context, w *waiter, expired <-chan time.Time) Reason {
+// sleep blocks until w is woken or there is a reason to give up. Nothing is
+// lost when both happen: leaving the line passes a turn on, and gives back what
+// a call has taken.
+func (s *lines) sleep(ctx context.Context, w *waiter, expired <-chan time.Time) (answer, Reason) {
 	select {
-	case <-w.turn:
-		return ""
+	case a := <-w.turn:
+		return a, ""
 	case <-s.drained:
-		return ReasonDraining
+		return answer{}, ReasonDraining
 	case <-expired:
-		return ReasonDeadlineExceeded
+		return answer{}, ReasonDeadlineExceeded
 	case <-ctx.Done():
 		if ctx.Err() == context.DeadlineExceeded {
-			return ReasonDeadlineExceeded
+			return answer{}, ReasonDeadlineExceeded
 		}
-		return ReasonClientGone
+		return answer{}, ReasonClientGone
 	}
 }
 
@@ -85,7 +96,7 @@ func (s *lines) locateLocked(w *waiter, now time.Time) {
 	}
 	ahead := 0
 	if w.state == queued {
-		ahead = w.line.queue.Ahead(&w.item) + w.line.asking
+		ahead = w.line.queue.ahead(w) + w.line.asking
 	}
 	spacing, name := w.line.headway.spacing(now), w.line.bucket.pool()
 	scope := ScopeReplica
@@ -103,13 +114,18 @@ func (s *lines) locateLocked(w *waiter, now time.Time) {
 }
 
 // estimateLocked foresees the wait of somebody in w's line who has ahead
-// others before it: the limiter's own wait plus one spacing for each of them.
+// others before it: in a line of turns by virtual time, else the limiter's own
+// wait plus one spacing for each of them.
 func (s *lines) estimateLocked(w *waiter, now time.Time, ahead int) time.Duration {
+	least := w.readyAt(now).Sub(now)
+	if t := w.line.turns; t != nil && t.pace.perSec > 0 {
+		return max(least, t.estimate(w))
+	}
 	spacing := w.line.headway.spacing(now)
 	if view := s.fleet.View(); view.Fresh && view.Members > 1 {
 		spacing = view.Spacing(w.line.bucket.pool(), spacing)
 	}
-	return w.readyAt(now).Sub(now) + time.Duration(ahead)*spacing
+	return least + time.Duration(ahead)*spacing
 }
 
 // info tells an admitted request what it was told at the start and how long
@@ -184,7 +200,7 @@ func (s *lines) pools(now time.Time) []fleet.Pool {
 			continue
 		}
 		p := fleet.Pool{Name: b.pool(), Spacing: ln.headway.spacing(now), Depth: ln.waiters()}
-		for _, load := range ln.queue.Loads(poolTenants) {
+		for _, load := range ln.queue.loads(poolTenants) {
 			p.Tenants = append(p.Tenants, fleet.TenantLoad{Tenant: load.Tenant, Queued: load.Queued, Served: load.Served})
 		}
 		pools = append(pools, p)
@@ -204,7 +220,7 @@ func (s *lines) dump(out io.Writer) {
 		s.total, s.cfg.MaxTotalQueued, len(s.depth), s.asking, s.cfg.MaxInFlight, s.draining)
 	for b, ln := range s.byBucket {
 		fmt.Fprintf(out, "line %s: waiting %d, asking %d of %d, rests %v, spacing %v\n",
-			b.pool(), ln.queue.Len(), ln.asking, ln.window, max(ln.restTill.Sub(now), 0).Round(time.Millisecond), ln.headway.spacing(now))
+			b.pool(), ln.queue.length(), ln.asking, ln.window, max(ln.restTill.Sub(now), 0).Round(time.Millisecond), ln.headway.spacing(now))
 		ln.queue.Dump(out)
 	}
 }

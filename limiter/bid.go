@@ -1,0 +1,59 @@
+package limiter
+
+import "time"
+
+// Unknown is a Bid's Since before a store has told it.
+const Unknown = -1
+
+// Bid is one waiter's request for a turn at a contended bucket.
+type Bid struct {
+	Tenant ID
+	Weight float64 // share relative to other tenants, in (0, 1000]
+	Cost   int64   // whole tokens of the pool's bucket, 1..Burst
+	// Since is the pool's virtual time when the tenant began to wait here, as an
+	// earlier BidVerdict told; Unknown before.
+	Since float64
+	// Rest is what the waiter needs besides the pool's bucket, taken with it or
+	// not at all.
+	Rest Take
+}
+
+// Turns asks for turns at one contended bucket, for waiters of one replica. At
+// most one call per bucket and replica should be under way.
+type Turns struct {
+	Pool BucketID
+	Rate Rate // its Limit is > 0
+	// Bids in the local order, which decides between equal tags. None withdraws
+	// this replica's claim on the next turn.
+	Bids []Bid
+	Most int // grants of this call, ≥ 1
+}
+
+// BidState is what became of a bid.
+type BidState uint8
+
+const (
+	BidWaits   BidState = iota // others are before it, or the bucket is empty
+	BidGranted                 // it and its Rest are taken
+	BidBlocked                 // its Rest refuses; it delays nobody
+)
+
+// BidVerdict is the store's decision on one Bid.
+type BidVerdict struct {
+	State BidState
+	Rest  Verdict // meaningful unless State is BidWaits
+	// Finish is the tenant's finish tag, Since what to send next time, both in
+	// virtual time: whole tokens divided by weight.
+	Finish, Since float64
+}
+
+// TurnsVerdict is the store's decision on Turns.
+type TurnsVerdict struct {
+	Bids []BidVerdict // one per bid, in order
+	// Wait is until the first bid left may have its turn, Never if none is
+	// left; it differs between replicas by construction. Bucket is what it
+	// would be with nobody else there.
+	Wait, Bucket time.Duration
+	// Before and After are the pool's virtual time around this call.
+	Before, After float64
+}

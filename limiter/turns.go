@@ -1,0 +1,173 @@
+package limiter
+
+import (
+	"context"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter/fairq"
+)
+
+const (
+	// bidsPerCall is how many turns one call may grant. One more bid rides
+	// along, so that a head is left to claim the next turn for.
+	bidsPerCall = 8
+	// pollFloor is the least rest between two calls that found nothing.
+	pollFloor = 10 * time.Millisecond
+	// paceWindow is over how long virtual time is measured.
+	paceWindow = 5 * time.Second
+)
+
+// turns is how a line asks in turn with the whole fleet: with one call at a
+// time for several waiters at once, of which the store grants those whose turn
+// it is (see [Turns]).
+type turns struct {
+	order   *fairq.Tagged[*waiter]
+	rate    Rate
+	calling bool
+	claimed bool      // the store holds a claim of ours
+	next    time.Time // no call before, unless somebody new came
+	pace    pace
+	bids    []*fairq.TagItem[*waiter] // of the call under way
+}
+
+// pace is the measured speed of a pool's virtual time.
+type pace struct {
+	at     [2]time.Time // of an older and a newer anchor
+	v      [2]float64
+	latest float64
+	heard  time.Time
+	perSec float64 // 0: unknown
+}
+
+// hear records the virtual time told at now.
+func (p *pace) hear(now time.Time, v float64) {
+	if v < p.latest || now.Sub(p.heard) > paceWindow { // state lost, or idle: begin again
+		*p = pace{}
+	}
+	if p.at[0].IsZero() {
+		p.at, p.v = [2]time.Time{now, now}, [2]float64{v, v}
+	}
+	if now.Sub(p.at[1]) > paceWindow/2 {
+		p.at[0], p.v[0] = p.at[1], p.v[1]
+		p.at[1], p.v[1] = now, v
+	}
+	p.latest, p.heard = v, now
+	if d := now.Sub(p.at[0]).Seconds(); d > 0.1 {
+		p.perSec = (v - p.v[0]) / d
+	}
+}
+
+// estimate is the wait of w by virtual time: the distance from now to the
+// finish of its turn, divided by the measured speed. What this replica's
+// earlier waiters of the tenant take counts in proportion to the part of the
+// tenant's service that happens here.
+func (t *turns) estimate(w *waiter) time.Duration {
+	start, before, known := t.order.Tags(&w.bid)
+	if !known {
+		start, before = t.pace.latest, 0
+	}
+	distance := max(0, start-t.pace.latest) + (before+w.cost/w.tenant.Weight/2)/t.order.Share(&w.bid)
+	return time.Duration(distance / t.pace.perSec * float64(time.Second))
+}
+
+// pumpTurnsLocked calls for the waiters of ln if it is time, else arranges to
+// be called again.
+func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
+	t := ln.turns
+	ln.timer.Stop()
+	if t.calling {
+		return
+	}
+	at, ok := t.order.Ready(now)
+	if !ok && !t.claimed {
+		return
+	}
+	if ok && at.Before(t.next) && !t.order.Fresh() {
+		at = t.next
+	}
+	if ok && at.After(now) {
+		ln.timer.Reset(at.Sub(now))
+		return
+	}
+	if s.asking >= s.cfg.MaxInFlight {
+		s.starveLocked(ln)
+		return
+	}
+	t.bids = t.order.Best(now, bidsPerCall+1, t.bids)
+	t.calling = true
+	s.asking++
+	call := Turns{Pool: ln.bucket, Rate: t.rate, Most: bidsPerCall, Bids: make([]Bid, len(t.bids))}
+	waiters := make([]*waiter, len(t.bids))
+	for i, it := range t.bids {
+		w := it.Value
+		waiters[i] = w
+		call.Bids[i] = Bid{
+			Tenant: w.tenant.ID, Weight: w.tenant.Weight, Cost: int64(w.cost),
+			Since: t.order.Since(it), Rest: w.demand.without(ln.bucket),
+		}
+	}
+	s.calls.Go(func() { s.call(ln, call, waiters) })
+}
+
+// call asks the store for turns and tells the waiters.
+func (s *lines) call(ln *line, call Turns, waiters []*waiter) {
+	v, err := s.store.Turns(context.Background(), call)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, t := time.Now(), ln.turns
+	t.calling, t.claimed = false, err == nil && v.Wait != Never
+	s.asking--
+	if err != nil {
+		t.next = now
+		for _, w := range waiters {
+			s.tellLocked(w, answer{err: err})
+		}
+	} else {
+		t.pace.hear(now, v.After)
+		t.next, ln.restTill = now, now
+		if v.Wait > 0 {
+			t.next, ln.restTill = now.Add(max(v.Wait, pollFloor)), now.Add(v.Bucket)
+		}
+		for i, w := range waiters {
+			t.order.Learn(string(w.tenant.ID), v.Bids[i].Finish, v.Bids[i].Since)
+			s.bidLocked(ln, w, now, call.Bids[i], v.Bids[i])
+		}
+	}
+	s.pumpLocked(ln, now)
+	s.feedLocked(now)
+}
+
+// bidLocked carries out what became of one waiter's bid.
+func (s *lines) bidLocked(ln *line, w *waiter, now time.Time, b Bid, v BidVerdict) {
+	if v.State == BidWaits {
+		return
+	}
+	verdict := w.demand.with(ln.bucket, v.Rest)
+	switch {
+	case v.State == BidGranted && w.line != ln || w.state != queued:
+		if v.State == BidGranted { // it left meanwhile
+			s.store.Settle(w.demand.undo())
+		}
+	case v.State == BidGranted:
+		ln.turns.order.Remove(&w.bid, true)
+		s.tellLocked(w, answer{verdict: verdict})
+	default:
+		_, wait, narrower, ok := w.demand.contended(verdict)
+		w.notBefore = now.Add(max(wait, narrower))
+		if ok && !w.notBefore.After(w.deadline) {
+			ln.turns.order.Rest(now, &w.bid, w.notBefore)
+			return
+		}
+		s.tellLocked(w, answer{verdict: verdict})
+	}
+}
+
+// tellLocked takes w out of its line's order and hands it its answer.
+func (s *lines) tellLocked(w *waiter, a answer) {
+	if w.state != queued {
+		return
+	}
+	w.line.queue.remove(w)
+	w.state = answered
+	w.turn <- a
+}
