@@ -72,6 +72,7 @@ type leaseState struct {
 type core struct {
 	buckets map[limiter.BucketID]bucket
 	leases  map[limiter.SlotID]*lease
+	pools   map[limiter.BucketID]*pool
 	sweepAt int // bucket count that triggers the next sweep
 }
 
@@ -79,18 +80,26 @@ func newCore() *core {
 	return &core{
 		buckets: map[limiter.BucketID]bucket{},
 		leases:  map[limiter.SlotID]*lease{},
+		pools:   map[limiter.BucketID]*pool{},
 		sweepAt: minSweep,
 	}
 }
 
 // admit takes everything or nothing.
 func (c *core) admit(now int64, k call, buckets []bucketArg, leases []leaseArg) admitReply {
-	r := admitReply{buckets: make([]level, len(buckets)), leases: make([]int64, len(leases))}
 	if now > k.notAfter {
-		r.status = statusLate
-		return r
+		return admitReply{status: statusLate, buckets: make([]level, len(buckets)), leases: make([]int64, len(leases))}
 	}
-	r.status = statusGranted
+	r := c.check(now, k, buckets, leases)
+	if r.status == statusGranted {
+		c.take(now, k, buckets, leases, r.buckets)
+	}
+	return r
+}
+
+// check looks whether everything is there; statusGranted means that it is.
+func (c *core) check(now int64, k call, buckets []bucketArg, leases []leaseArg) admitReply {
+	r := admitReply{status: statusGranted, buckets: make([]level, len(buckets)), leases: make([]int64, len(leases))}
 	for i, a := range buckets {
 		r.buckets[i] = c.find(now, a).decide(now, a)
 		if r.buckets[i].wait != 0 {
@@ -105,9 +114,6 @@ func (c *core) admit(now int64, k call, buckets []bucketArg, leases []leaseArg) 
 		case r.leases[i] == leaseStale && r.status == statusGranted:
 			r.status = statusStale
 		}
-	}
-	if r.status == statusGranted {
-		c.take(now, k, buckets, leases, r.buckets)
 	}
 	return r
 }

@@ -76,6 +76,9 @@ func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, err
 	if err := s.usableLocked(ctx); err != nil {
 		return limiter.Verdict{}, err
 	}
+	if v, contended := s.contendedLocked(t); contended {
+		return v, nil
+	}
 	leases := s.leasesLocked(t)
 	s.seq++
 	r := s.m.core.admit(now(), s.callLocked(), charges(t), leases)
@@ -88,6 +91,22 @@ func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, err
 		}
 	}
 	return v, nil
+}
+
+// contendedLocked refuses a Take that would overtake those who claimed a turn.
+func (s *Store) contendedLocked(t limiter.Take) (v limiter.Verdict, contended bool) {
+	for i, c := range t.Charges {
+		if p := s.m.core.pools[c.Bucket]; c.InTurn && p != nil && p.claimed(now()) {
+			if !contended {
+				levels, _ := s.m.core.inspect(now(), s.inc, charges(t), nil)
+				v = verdict(levels, false)
+				v.Full = make([]bool, len(t.Slots))
+			}
+			contended = true
+			v.Charges[i].Contended = true
+		}
+	}
+	return v, contended
 }
 
 // Settle implements limiter.Store.
@@ -231,12 +250,15 @@ func verdict(levels []level, ok bool) limiter.Verdict {
 	v := limiter.Verdict{OK: ok, Charges: make([]limiter.ChargeVerdict, len(levels))}
 	for i, l := range levels {
 		v.Charges[i].Remaining = int64(math.Floor(float64(l.remaining) / 1e6))
-		switch {
-		case l.wait < 0:
-			v.Charges[i].Wait = limiter.Never
-		default:
-			v.Charges[i].Wait = time.Duration(min(l.wait, math.MaxInt64/1000)) * time.Microsecond
-		}
+		v.Charges[i].Wait = wait(l.wait)
 	}
 	return v
+}
+
+// wait converts µs of a script's reply, of which -1 is never.
+func wait(us int64) time.Duration {
+	if us < 0 {
+		return limiter.Never
+	}
+	return time.Duration(min(us, math.MaxInt64/1000)) * time.Microsecond
 }
