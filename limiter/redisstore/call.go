@@ -38,6 +38,8 @@ type call struct {
 	wants   []int64
 	seq     int64
 	counted bool
+	bids    []bid          // of a call for turns, in place of the above
+	pool    limiter.Charge // its bucket and rate
 
 	text argv
 }
@@ -87,6 +89,23 @@ func (a *argv) bucketKey(id limiter.BucketID) {
 	a.key(kind, id.Dimension, id.ID)
 }
 
+// poolKey appends hw:{hw}:p:<dimension>:<id>:<part>: t tags, c claims, v time.
+func (a *argv) poolKey(id limiter.BucketID, part byte) {
+	a.key('p', id.Dimension, id.ID)
+	a.buf = append(a.buf, ':', part)
+	a.ends[len(a.ends)-1] = len(a.buf)
+}
+
+// inTurn counts the charges that claims may refuse.
+func inTurn(t limiter.Take) (n int) {
+	for _, ch := range t.Charges {
+		if ch.InTurn {
+			n++
+		}
+	}
+	return n
+}
+
 // rate appends what every script wants of a bucket. A charge above the burst
 // is never granted (max_debt 0); a settlement may owe without bound.
 func (a *argv) rate(r limiter.Rate, amount, maxDebt int64) {
@@ -125,6 +144,11 @@ func (c *call) buildAdmit(t limiter.Take, inc string, ttl int64) {
 	a.reset()
 	nb := len(t.Charges)
 	c.buildKeys(t)
+	for _, ch := range t.Charges {
+		if ch.InTurn {
+			a.poolKey(ch.Bucket, 'c')
+		}
+	}
 	a.str(inc)
 	a.int(c.seq)
 	a.int(ttl)
@@ -136,7 +160,7 @@ func (c *call) buildAdmit(t limiter.Take, inc string, ttl int64) {
 		a.int(int64(sl.Cap))
 		a.int(c.wants[i])
 	}
-	c.cut(nb + len(t.Slots))
+	c.cut(nb + len(t.Slots) + inTurn(t))
 	c.script, c.fenced = &lua.Admit, true
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"math"
 	"net"
 	"strconv"
 	"sync"
@@ -295,7 +296,9 @@ func (c *client) load(s *lua.Script) *failure {
 	return nil
 }
 
-// parse reads a reply of flat integers, at least a status and a time.
+// parse reads a reply of flat numbers, at least a status and a time. Tags and
+// virtual times come as text, for Redis cuts numbers to integers; they are
+// kept as the bits of their float64.
 func parse(into []int64, r rueidis.RedisResult) ([]int64, *failure, ran) {
 	list, err := r.ToArray()
 	if err != nil {
@@ -305,7 +308,11 @@ func parse(into []int64, r rueidis.RedisResult) ([]int64, *failure, ran) {
 	for i := range list {
 		n, err := list[i].ToInt64()
 		if err != nil {
-			return into, errReply, ranUnknown
+			tag, err := list[i].AsFloat64()
+			if err != nil {
+				return into, errReply, ranUnknown
+			}
+			n = int64(math.Float64bits(tag))
 		}
 		into = append(into, n)
 	}

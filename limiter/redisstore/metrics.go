@@ -10,21 +10,23 @@ import (
 // Calls counts what was sent to Redis since the store began. Time counts
 // the plain TIME commands that start a fence after a connection.
 type Calls struct {
-	Admit, Settle, Lease, Inspect, Time uint64
+	Admit, Pool, Settle, Lease, Inspect, Time uint64
 }
 
 // Total is the number of all calls.
-func (c Calls) Total() uint64 { return c.Admit + c.Settle + c.Lease + c.Inspect + c.Time }
+func (c Calls) Total() uint64 { return c.Admit + c.Pool + c.Settle + c.Lease + c.Inspect + c.Time }
 
 // callCounts counts without allocation or lookup of labels.
 type callCounts struct {
-	admit, settle, lease, inspect, time atomic.Uint64
+	admit, pool, settle, lease, inspect, time atomic.Uint64
 }
 
 func (c *callCounts) of(name string) *atomic.Uint64 {
 	switch name {
 	case "admit":
 		return &c.admit
+	case "pool":
+		return &c.pool
 	case "settle":
 		return &c.settle
 	case "lease":
@@ -39,7 +41,7 @@ func (c *callCounts) count(name string) { c.of(name).Add(1) }
 
 func (c *callCounts) snapshot() Calls {
 	return Calls{
-		Admit: c.admit.Load(), Settle: c.settle.Load(), Lease: c.lease.Load(),
+		Admit: c.admit.Load(), Pool: c.pool.Load(), Settle: c.settle.Load(), Lease: c.lease.Load(),
 		Inspect: c.inspect.Load(), Time: c.time.Load(),
 	}
 }
@@ -49,6 +51,7 @@ type metrics struct {
 	calls      callCounts
 	admitTime  prometheus.Observer
 	peekTime   prometheus.Observer
+	turnsTime  prometheus.Observer
 	settleTime prometheus.Observer
 	errors     *prometheus.CounterVec
 	open       prometheus.Gauge
@@ -68,6 +71,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		Name: "headway_store_seconds", Buckets: latencyBuckets,
 		Help: "Time of store operations in seconds, as the caller sees it; settle is one batch in the background.",
 	}, []string{"op"})
+	m.turnsTime = seconds.WithLabelValues("turns")
 	m.admitTime, m.peekTime, m.settleTime = seconds.WithLabelValues("admit"), seconds.WithLabelValues("peek"), seconds.WithLabelValues("settle")
 	m.errors = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headway_store_errors_total",
@@ -85,7 +89,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m.resent = counter("headway_store_resent_total", "Calls sent again because their reply proved that nothing had run.")
 	m.dropped = counter("headway_store_settlements_dropped_total", "Settlements given up after repeated failures.")
 	collectors := []prometheus.Collector{seconds, m.errors, m.open, m.restated, m.late, m.resent, m.dropped}
-	for _, name := range []string{"admit", "settle", "lease", "inspect", "time"} {
+	for _, name := range []string{"admit", "pool", "settle", "lease", "inspect", "time"} {
 		n := m.calls.of(name)
 		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "headway_store_calls_total", Help: "Calls sent to Redis by script.",

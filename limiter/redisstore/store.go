@@ -210,7 +210,11 @@ func (s *Store) timedOut(ctx context.Context, until, start time.Time) error {
 // unanswered ends a call that failed while its caller waited.
 func (s *Store) unanswered(ctx context.Context, c *call, start time.Time) error {
 	f, until := c.err, c.until
-	s.lost(c)
+	if c.bids != nil {
+		s.dropBids(c)
+	} else {
+		s.lost(c)
+	}
 	s.release(c)
 	if f == errNotSent {
 		return s.timedOut(ctx, until, start)
@@ -231,7 +235,9 @@ func (s *Store) finish(batch []*call) {
 			c.done <- struct{}{}
 			continue
 		}
-		if c.err != nil {
+		if c.bids != nil {
+			s.dropBids(c)
+		} else if c.err != nil {
 			s.lost(c)
 		} else if s.resolve(c) == statusGranted && len(c.take.Charges)+len(c.take.Slots) > 0 {
 			s.metrics.late.Inc()
@@ -301,7 +307,7 @@ func newCall() *call {
 
 // release returns c for reuse. Nobody else may still look at it.
 func (s *Store) release(c *call) {
-	c.take, c.counted, c.err = limiter.Take{}, false, nil
+	c.take, c.counted, c.err, c.bids = limiter.Take{}, false, nil, nil
 	c.state.Store(waiting)
 	s.calls.Put(c)
 }
@@ -336,6 +342,12 @@ func verdict(t limiter.Take, reply []int64) limiter.Verdict {
 	v.Full = make([]bool, len(t.Slots))
 	for i := range t.Slots {
 		v.Full[i] = reply[2+2*nb+i] == leaseFull
+	}
+	claims := reply[2+2*nb+len(t.Slots):]
+	for i, ch := range t.Charges {
+		if ch.InTurn && len(claims) > 0 {
+			v.Charges[i].Contended, claims = claims[0] == 1, claims[1:]
+		}
 	}
 	return v
 }

@@ -1,0 +1,181 @@
+package redisstore
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter"
+	"github.com/headway-limiter/headway/lua"
+)
+
+// claimGrace is how long a claim outlives the wait it was told: the time that
+// its replica has to come back before others may pass.
+const claimGrace = 50 * time.Millisecond
+
+// bid is one bid of a call for turns, with what its slots state.
+type bid struct {
+	limiter.Bid
+	wants   []int64
+	seq     int64
+	counted bool
+}
+
+// States of a bid in a reply of lua/pool.lua, where they differ from
+// limiter.BidState.
+const bidOvertaken = 3
+
+// Turns implements limiter.Store. A call that a reply proves to have come
+// before its fence by mistake is sent again, as in Admit.
+func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdict, error) {
+	start := time.Now()
+	until, err := s.begin(ctx, start)
+	if err != nil {
+		return limiter.TurnsVerdict{}, err
+	}
+	defer since(s.metrics.turnsTime, start)
+	for range resendMost {
+		c := s.calls.Get().(*call)
+		c.until, c.bids, c.pool = until, s.draw(t.Bids), limiter.Charge{Bucket: t.Pool, Rate: t.Rate}
+		c.buildPool(t, s.inc, s.ttl)
+		if err := s.exchange(ctx, c); err != nil {
+			return limiter.TurnsVerdict{}, err
+		}
+		if c.reply[0] != statusGranted { // too late by its fence, which was too early
+			s.dropBids(c)
+			s.release(c)
+			s.metrics.resent.Inc()
+			continue
+		}
+		v := s.turnsVerdict(c)
+		s.release(c)
+		return v, nil
+	}
+	return limiter.TurnsVerdict{}, s.fail(errOvertaken, start)
+}
+
+// draw states the wants of every bid. Of several that want a slot of one
+// counter, each counts those before it as pending.
+func (s *Store) draw(list []limiter.Bid) []bid {
+	bids := make([]bid, len(list))
+	for i, b := range list {
+		bids[i] = bid{Bid: b, wants: make([]int64, len(b.Rest.Slots))}
+		bids[i].seq, bids[i].counted = s.slots.draw(b.Rest.Slots, bids[i].wants)
+	}
+	return bids
+}
+
+// buildPool fills in a call for turns.
+func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
+	a := &c.text
+	a.reset()
+	a.bucketKey(t.Pool)
+	for _, part := range []byte("tcv") {
+		a.poolKey(t.Pool, part)
+	}
+	keys := 4
+	for _, b := range c.bids {
+		c.buildKeys(b.Rest)
+		keys += len(b.Rest.Charges) + len(b.Rest.Slots)
+	}
+	a.str(inc)
+	a.int(ttl)
+	a.int(claimGrace.Microseconds())
+	a.int(micro(t.Rate.Limit))
+	a.int(max(1, t.Rate.Per.Microseconds()))
+	a.int(micro(t.Rate.Burst))
+	a.int(int64(t.Most))
+	a.int(int64(len(c.bids)))
+	for _, b := range c.bids {
+		a.str(string(b.Tenant))
+		a.int(micro(b.Cost))
+		a.float(b.Weight)
+		a.float(b.Since)
+		a.int(b.seq)
+		a.int(int64(len(b.Rest.Charges)))
+		a.int(int64(len(b.Rest.Slots)))
+		for _, ch := range b.Rest.Charges {
+			a.rate(ch.Rate, ch.Cost, 0)
+		}
+		for i, sl := range b.Rest.Slots {
+			a.int(int64(sl.Cap))
+			a.int(b.wants[i])
+		}
+	}
+	c.cut(keys)
+	c.script, c.fenced = &lua.Pool, true
+}
+
+func (a *argv) float(x float64) {
+	a.buf = strconv.AppendFloat(a.buf, x, 'g', 17, 64)
+	a.ends = append(a.ends, len(a.buf))
+}
+
+// turnsVerdict reads a reply of pool and settles the slot table with it.
+func (s *Store) turnsVerdict(c *call) limiter.TurnsVerdict {
+	r := c.reply
+	v := limiter.TurnsVerdict{
+		Wait: waitOf(r[2]), Bucket: waitOf(r[3]),
+		Before: tag(r[4]), After: tag(r[5]), Bids: make([]limiter.BidVerdict, len(c.bids)),
+	}
+	at := 6
+	for i, b := range c.bids {
+		nb, nl := len(b.Rest.Charges), len(b.Rest.Slots)
+		state, rest := r[at], r[at+3:]
+		out := &v.Bids[i]
+		out.State, out.Finish, out.Since = limiter.BidState(min(state, 2)), tag(r[at+1]), tag(r[at+2])
+		if state == bidOvertaken { // nothing is wrong with it: bid again
+			out.State = limiter.BidWaits
+		}
+		if out.State != limiter.BidWaits {
+			out.Rest = limiter.Verdict{OK: out.State == limiter.BidGranted, Charges: levels(rest, nb), Full: make([]bool, nl)}
+			for j := range nl {
+				out.Rest.Full[j] = rest[2*nb+j] == leaseFull
+			}
+		}
+		if out.State == limiter.BidGranted {
+			s.slots.granted(b.Rest.Slots, b.wants, b.seq, b.counted)
+		} else if s.slots.dropped(b.Rest.Slots, b.counted, false) {
+			s.outbox.poke()
+		}
+		at += 3 + 2*nb + nl
+	}
+	return v
+}
+
+// dropBids ends a call for turns that nobody hears the answer of: what was
+// granted is given back, the slots of the rest are no longer pending.
+func (s *Store) dropBids(c *call) {
+	answered := c.err == nil && c.reply[0] == statusGranted
+	at := 6
+	for _, b := range c.bids {
+		granted := answered && c.reply[at] == int64(limiter.BidGranted)
+		switch {
+		case granted:
+			s.slots.granted(b.Rest.Slots, b.wants, b.seq, b.counted)
+			s.metrics.late.Inc()
+			undo := giveBack(b.Rest)
+			undo.Adjust = append(undo.Adjust, limiter.Adjustment{Bucket: c.pool.Bucket, Rate: c.pool.Rate, Delta: b.Cost})
+			s.Settle(undo)
+		case c.err != nil && c.ran == ranUnknown && b.counted && len(b.Rest.Slots) > 0 && time.Now().Before(c.until):
+			s.outbox.doubt(clone(b.Rest).Slots, c.until)
+		default:
+			if s.slots.dropped(b.Rest.Slots, b.counted, c.err != nil && c.ran == ranUnknown) {
+				s.outbox.poke()
+			}
+		}
+		at += 3 + 2*len(b.Rest.Charges) + len(b.Rest.Slots)
+	}
+}
+
+// tag reads a number that parse kept as bits.
+func tag(bits int64) float64 { return math.Float64frombits(uint64(bits)) }
+
+// waitOf converts µs of a reply, of which -1 is never.
+func waitOf(us int64) time.Duration {
+	if us < 0 {
+		return limiter.Never
+	}
+	return time.Duration(min(us, math.MaxInt64/1000)) * time.Microsecond
+}
