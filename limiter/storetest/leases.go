@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// sync is a lease call of one counter.
-func sync(inc string, seq, ttl int64, key string, held, want int64) Call {
+// restate is a lease call of one counter.
+func restate(inc string, seq, ttl int64, key string, held, want int64) Call {
 	return Call{Op: Lease, Inc: inc, Seq: seq, TTL: ttl, Slots: []Slot{{Key: key, Held: held, Want: want}}}
 }
 
@@ -41,7 +41,7 @@ type message struct {
 func (r *replica) draw(admit bool, key string, cap, ttl int64) {
 	r.seq++
 	if !admit {
-		r.wire = append(r.wire, message{call: sync(r.inc, r.seq, ttl, key, r.held, r.held+r.pending)})
+		r.wire = append(r.wire, message{call: restate(r.inc, r.seq, ttl, key, r.held, r.held+r.pending)})
 		return
 	}
 	if r.held+r.pending >= cap {
@@ -121,7 +121,7 @@ func neverOverCap(t *testing.T, s Raw) {
 		var running int64
 		for _, r := range replicas {
 			r.seq++
-			s.Run(sync(r.inc, r.seq, ttl, key, r.held, r.held)) // what is on the wire is lost
+			s.Run(restate(r.inc, r.seq, ttl, key, r.held, r.held)) // what is on the wire is lost
 			running += r.held
 		}
 		if stored := total(s, key); stored != running {
@@ -140,7 +140,7 @@ func crash(t *testing.T, s Raw) {
 	if r := s.Run(acquire("a2", 1, ttl, key, 2, 1)); r[0] != 0 || r[2] != 1 {
 		t.Fatalf("a successor before the ttl: got %v, want full: it inherits nothing", r)
 	}
-	s.Run(sync("a2", 2, ttl, key, 0, 0))
+	s.Run(restate("a2", 2, ttl, key, 0, 0))
 	if got := total(s, key); got != 2 {
 		t.Fatalf("a successor's release freed others' slots: %d stored, want 2", got)
 	}
@@ -159,14 +159,14 @@ func replay(t *testing.T, s Raw) {
 	key := "replay"
 	s.Run(acquire("a1", 1, ttl, key, 9, 1))
 	s.Run(acquire("a1", 2, ttl, key, 9, 2))
-	first := s.Run(sync("a1", 3, ttl, key, 1, 1))
+	first := s.Run(restate("a1", 3, ttl, key, 1, 1))
 	state := s.State()
-	again := s.Run(sync("a1", 3, ttl, key, 1, 1))
+	again := s.Run(restate("a1", 3, ttl, key, 1, 1))
 	if first[3] != 1 || again[3] != first[3] || again[4] != first[4] || s.State() != state {
 		t.Fatalf("a repeated sync: got %v, want the count of %v and no change", again, first)
 	}
 	for _, c := range []Call{
-		sync("a1", 2, ttl, key, 2, 2), sync("a1", 1, ttl, key, 0, 0), acquire("a1", 2, ttl, key, 9, 2),
+		restate("a1", 2, ttl, key, 2, 2), restate("a1", 1, ttl, key, 0, 0), acquire("a1", 2, ttl, key, 9, 2),
 	} {
 		s.Run(c)
 		if got := s.State(); got != state {
@@ -178,7 +178,7 @@ func replay(t *testing.T, s Raw) {
 		t.Fatalf("an overtaken, covered acquire: got %v, want a grant without a write", r)
 	}
 	// A sync never acquires, whatever it wants.
-	if r := s.Run(sync("a1", 9, ttl, key, 1, 5)); r[3] != 1 {
+	if r := s.Run(restate("a1", 9, ttl, key, 1, 5)); r[3] != 1 {
 		t.Fatalf("a sync that wants 5 and holds 1 of 1: count %d, want 1", r[3])
 	}
 }
@@ -193,17 +193,17 @@ func slept(t *testing.T, s Raw) {
 	if r := s.Run(acquire("b1", 1, long, key, 2, 2)); r[0] != 1 {
 		t.Fatalf("room left by a sleeper: got %v, want a grant", r)
 	}
-	if r := s.Run(sync("a1", 2, long, key, 2, 2)); r[3] != 2 || r[4] != 4 {
+	if r := s.Run(restate("a1", 2, long, key, 2, 2)); r[3] != 2 || r[4] != 4 {
 		t.Fatalf("the sleeper's truth: got %v, want 2 of 4 in all", r)
 	}
-	s.Run(sync("b1", 2, long, key, 1, 1))
+	s.Run(restate("b1", 2, long, key, 1, 1))
 	for _, inc := range []string{"a1", "b1", "c1"} {
 		want := map[string]int64{"a1": 2, "b1": 2, "c1": 1}[inc] // not more than before
 		if r := s.Run(acquire(inc, 8, long, key, 2, want)); r[0] != 0 {
 			t.Fatalf("%s while 3 of 2 are held: got %v, want full", inc, r)
 		}
 	}
-	s.Run(sync("a1", 9, long, key, 0, 0))
+	s.Run(restate("a1", 9, long, key, 0, 0))
 	if r := s.Run(acquire("c1", 9, long, key, 2, 1)); r[0] != 1 {
 		t.Fatalf("after it drained: got %v, want a grant", r)
 	}
