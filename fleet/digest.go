@@ -9,7 +9,8 @@ type Digest struct {
 	// Replica is the member's name, unique in the fleet.
 	Replica string
 	// Incarnation is random at process start; a restarted replica is another
-	// incarnation, and of two the one heard first-hand last stays.
+	// incarnation. Of two the higher one stays, and a replica that hears of a
+	// higher one of itself goes above it.
 	Incarnation uint64
 	// Sequence grows with every digest of an incarnation.
 	Sequence uint64

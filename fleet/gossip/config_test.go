@@ -133,17 +133,18 @@ func TestPause(t *testing.T) {
 	tests := []struct {
 		name      string
 		n         *Node
-		contacted bool
+		hurried   int
 		low, high time.Duration
 	}{
-		{"alone", alone, false, 500 * time.Millisecond, 1500 * time.Millisecond},
-		{"member", joined, false, 8 * time.Second, 16 * time.Second},
-		{"contact made", joined, true, 500 * time.Millisecond, 1500 * time.Millisecond},
+		{"alone", alone, 0, 500 * time.Millisecond, 1500 * time.Millisecond},
+		{"member", joined, 0, 8 * time.Second, 16 * time.Second},
+		{"contact made", joined, 1, 500 * time.Millisecond, 1500 * time.Millisecond},
+		{"contact made again and again", joined, 6, 8 * time.Second, 16 * time.Second},
 	}
 	for _, tt := range tests {
 		least, most := time.Hour, time.Duration(0)
 		for range 1000 {
-			p := tt.n.pause(tt.contacted)
+			p := tt.n.pause(tt.hurried)
 			least, most = min(least, p), max(most, p)
 		}
 		if spread := (tt.high - tt.low) / 2; least < tt.low || most > tt.high || most-least < spread {

@@ -13,7 +13,8 @@ import (
 const (
 	// eager is the pause between attempts while the node is alone, and after a
 	// contact: refuting each other's death takes two exchanges.
-	eager = time.Second
+	eager      = time.Second
+	maxHurried = 5
 	// resolveTimeout bounds one look-up of a name.
 	resolveTimeout = 3 * time.Second
 	// maxKnown bounds the addresses that are tried again.
@@ -51,7 +52,7 @@ func (n *Node) remember(addrs []string) {
 
 // keepJoined tries the known addresses that are not members, for ever.
 func (n *Node) keepJoined(ctx context.Context) {
-	for {
+	for hurried := 0; ; {
 		n.mu.Lock()
 		addrs := make([]string, 0, len(n.known))
 		for a := range n.known {
@@ -63,17 +64,22 @@ func (n *Node) keepJoined(ctx context.Context) {
 		if err != nil {
 			n.cfg.Logger.Debug("gossip: rejoin", "err", err)
 		}
+		if hurried++; contacted == 0 {
+			hurried = 0
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(n.pause(contacted > 0)):
+		case <-time.After(n.pause(hurried)):
 		}
 	}
 }
 
-// pause is how long to wait before the next attempt.
-func (n *Node) pause(contacted bool) time.Duration {
-	if contacted || n.Members() == 1 {
+// pause is how long to wait before the next attempt, after so many in a row that
+// found somebody. An address that always answers and never is a member's, such as
+// a load balancer's, is worth a few quick attempts and then the usual ones.
+func (n *Node) pause(hurried int) time.Duration {
+	if n.Members() == 1 || hurried > 0 && hurried <= maxHurried {
 		return eager/2 + rand.N(eager)
 	}
 	return n.cfg.RejoinMin + rand.N(n.cfg.RejoinMax-n.cfg.RejoinMin+1)
