@@ -78,6 +78,7 @@ func (c *Config) fair() limiter.FairConfig {
 		MaxTenants:             f.MaxTenants,
 		MaxInFlight:            f.MaxInFlight,
 		MaxWait:                f.MaxWait(),
+		Scope:                  limiter.FairnessScope(f.FairnessScope),
 	}
 	for _, w := range f.Weights {
 		out.Weights[limiter.Hash(d, w.Identity)] = w.Weight
