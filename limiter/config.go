@@ -164,6 +164,11 @@ func (f FairConfig) validate() error {
 	if d := f.TenantDimension; d != "" && !d.Tenant() {
 		errs = append(errs, fmt.Errorf("limiter: tenant dimension %q is not user, api_key or team", d))
 	}
+	switch f.Scope {
+	case "", FairReplica, FairExact:
+	default:
+		errs = append(errs, fmt.Errorf("limiter: fairness scope %q is not replica or exact", f.Scope))
+	}
 	weight := func(who string, w float64) {
 		if !(w > 0 && w <= MaxWeight) { // also catches NaN
 			errs = append(errs, fmt.Errorf("limiter: weight %v of %s is not in (0, %v]", w, who, MaxWeight))
@@ -190,6 +195,9 @@ func (f FairConfig) validate() error {
 func (f FairConfig) withDefaults() FairConfig {
 	if f.TenantDimension == "" {
 		f.TenantDimension = User
+	}
+	if f.Scope == "" {
+		f.Scope = FairReplica
 	}
 	if f.DefaultWeight == 0 {
 		f.DefaultWeight = DefaultWeight

@@ -303,7 +303,7 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 			limiter.User: bad(-1, 1, time.Second), limiter.Team: bad(1, 0, time.Second), limiter.Model: bad(1, 1, 0),
 			limiter.APIKey: {Overrides: map[limiter.ID]limiter.Rule{"x": {MaxInFlight: -2}}},
 		},
-		Fair: limiter.FairConfig{TenantDimension: limiter.Model, DefaultWeight: math.NaN(),
+		Fair: limiter.FairConfig{Scope: "region", TenantDimension: limiter.Model, DefaultWeight: math.NaN(),
 			Weights: map[limiter.ID]float64{"w": 1001}, MaxTenants: -1},
 		DefaultOutage: "maybe",
 	}
@@ -313,7 +313,7 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 		t.Fatalf("want every mistake at once, got: %v", err)
 	}
 	for _, want := range []string{"user requests", "limit -1", "team requests", "burst 0", "model requests", "period", "override x", "-2",
-		`tenant dimension "model"`, "weight NaN", "1001", "max tenants", `"maybe"`} {
+		`scope "region"`, `tenant dimension "model"`, "weight NaN", "1001", "max tenants", `"maybe"`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing %q in:\n%v", want, err)
 		}
