@@ -26,7 +26,9 @@ type answerCase struct {
 }
 
 // spend makes one request go through first.
-func spend(_ *testing.T, r *rig) { r.must(http.StatusOK, "/v1/completions", completion, as("secret-a")) }
+func spend(_ *testing.T, r *rig) {
+	r.must(http.StatusOK, "/v1/completions", completion, as("secret-a"))
+}
 
 // busy leaves n requests running.
 func busy(n int, key string) func(t *testing.T, r *rig) {

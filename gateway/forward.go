@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -54,10 +55,13 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, out
 
 	resp, err := up.transport.RoundTrip(g.outbound(ctx, x, r, up, j.body, dog))
 	if err != nil {
-		f, ours := broken(ctx, err, j.body.most)
-		// The provider failed, unless it was the client that left or misbehaved.
-		outcome.Failed = ours
-		g.log.Warn("gateway: upstream call failed", "request", x.id, "upstream", up.Name, "code", f.code, "error", err)
+		f, provider := broken(ctx, err, j.body.most)
+		outcome.Failed = provider
+		level := slog.LevelDebug // clients leave all the time
+		if provider {
+			level = slog.LevelWarn
+		}
+		g.log.Log(ctx, level, "gateway: upstream call failed", "request", x.id, "upstream", up.Name, "code", f.code, "error", err)
 		x.fail(f)
 		return
 	}
@@ -107,6 +111,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, up
 	g.setCredential(h, up)
 	g.setForwarded(h, r)
 	h.Set("X-Request-Id", x.id)
+	h.Del("Expect") // the body is here, or its sender was told to go on
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // keep net/http from naming itself
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"strings"
@@ -39,14 +40,17 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 	if err == nil {
 		return
 	}
+	level := slog.LevelWarn
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	g.log.Warn("gateway: answer broke off", "request", x.id, "upstream", up.Name, "error", err)
+	if errors.Is(err, context.Canceled) {
+		level = slog.LevelDebug // clients leave all the time
+	}
+	g.log.Log(ctx, level, "gateway: answer broke off", "request", x.id, "upstream", up.Name, "error", err)
 	if sse {
 		sayBroken(x, conn, err)
 	}
-	_ = resp.Body.Close() // before Done, which runs while the panic unwinds
 	panic(http.ErrAbortHandler)
 }
 

@@ -54,7 +54,7 @@ type usageScanner struct {
 	inText  bool // inside a string
 	escaped bool // behind a backslash
 	name    [maxName]byte
-	length  int    // of name; > maxName: not one of ours
+	length  int    // of name; longer names are none that is looked for
 	key     string // the member at depth 1 whose value is being read
 	inner   string // the same at depth 2
 	capture []byte // the usage object so far; nil: not inside one
@@ -108,9 +108,14 @@ func (s *usageScanner) text(b byte) {
 
 // member notes that the string just read is the name of what follows.
 func (s *usageScanner) member() {
-	name := ""
-	if s.length <= maxName {
-		name = string(s.name[:s.length]) // short ones stay on the stack
+	name := "" // constants, because a conversion would allocate
+	switch string(s.name[:min(s.length, maxName)]) {
+	case "usage":
+		name = "usage"
+	case "response":
+		name = "response"
+	case "message":
+		name = "message"
 	}
 	switch s.depth {
 	case 1:
