@@ -61,7 +61,6 @@ lint-lua:
 lint-deploy:
 	@deploy/need haproxy promtool=prometheus
 	deploy/fleet/fleet check
-	promtool --version 2>&1 | head -1
 	promtool check config deploy/fleet/prometheus.yml
 	promtool test rules deploy/fleet/rules_test.yml
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headway-limiter/headway/bench"
 	"github.com/headway-limiter/headway/limiter/storetest/redisproc"
 )
 
@@ -18,13 +19,16 @@ const (
 	before   = 2 * time.Second
 	frozen   = 5 * time.Second
 	after    = 4 * time.Second
+	warmUp   = 20 // requests to each replica before
 	// slack is how much longer than normal an answer may take, always.
 	slack = 250 * time.Millisecond
-	// settling is how long after the freeze began, or ended, answers may still
-	// be of the other kind: a call may have its reply on the way, and a breaker
-	// closes within 2 s.
-	settling = 100 * time.Millisecond
-	healing  = 2 * time.Second
+	// onTheWay is how long into the freeze replies may still arrive.
+	onTheWay = 20 * time.Millisecond
+	// healing is how long after the freeze the store may be taken for unusable.
+	healing = 2 * time.Second
+	// stray is the share of answers afterwards that may still miss the store's
+	// deadline of 50 ms, because the machine has other things to do.
+	stray = 0.05
 )
 
 // depth of a bucket that hardly refills: 0.03 a second. What is missing from
@@ -41,32 +45,27 @@ rate_limiting:
 
 // outage is what a run through a freeze has shown.
 type outage struct {
-	answers      []answer
+	fleet        []*replica
+	provider     *bench.Upstream
+	answers      []answer // the i-th was given by replica i modulo their number
+	controls     [][]answer
 	stopped, run time.Time // when Redis was frozen, and let go
-	normal       time.Duration
-}
-
-// during returns the answers to requests sent between two instants.
-func (o outage) during(from, to time.Time) (some []answer) {
-	for _, a := range o.answers {
-		if a.sent.After(from) && a.sent.Before(to) {
-			some = append(some, a)
-		}
-	}
-	return some
 }
 
 // throughFreeze sends requests in an open loop and freezes Redis in between.
-func throughFreeze(t *testing.T, redis *redisproc.Server, fleet []*replica) (o outage) {
+func throughFreeze(t *testing.T, mode string) *outage {
 	t.Helper()
-	for _, r := range fleet { // connections open, scripts loaded
-		for range 20 {
+	redis, provider := redisproc.Start(t), startProvider(t)
+	o := &outage{fleet: startFleet(t, 2, redis.Addr(), provider.URL, outageConfig(mode)), provider: provider}
+	for _, r := range o.fleet { // connections open, scripts loaded
+		for range warmUp {
 			ask(t.Context(), r, 0)
 		}
 	}
+	provider.Ledger().Reset()
+	stop := o.control(t)
 	o.answers = make([]answer, int((before+frozen+after)/interval))
 	var all sync.WaitGroup
-	start := time.Now()
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for i := range o.answers {
@@ -78,103 +77,176 @@ func throughFreeze(t *testing.T, redis *redisproc.Server, fleet []*replica) (o o
 			redis.Cont()
 			o.run = time.Now()
 		}
-		all.Go(func() { o.answers[i] = ask(t.Context(), fleet[i%len(fleet)], 0) })
+		all.Go(func() { o.answers[i] = ask(t.Context(), o.fleet[i%len(o.fleet)], 0) })
 		<-ticker.C
 	}
 	all.Wait()
-	var normal []time.Duration
-	for _, a := range o.during(start, o.stopped.Add(-slack)) {
-		normal = append(normal, a.took)
-	}
-	slices.Sort(normal)
-	o.normal = normal[len(normal)/2]
+	stop()
 	return o
 }
 
-// check holds what is so in every mode: no answer is late, and what is missing
-// from the bucket was taken for requests that were let through.
-func (o outage) check(t *testing.T, fleet []*replica, decided int) {
+// control asks every replica for /livez all the time, which needs no store:
+// what those take, the machine takes. The returned function ends it.
+func (o *outage) control(t *testing.T) (stop func()) {
+	o.controls = make([][]answer, len(o.fleet))
+	end := make(chan struct{})
+	var all sync.WaitGroup
+	for i, r := range o.fleet {
+		all.Go(func() {
+			ticker := time.NewTicker(interval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-end:
+					return
+				case <-ticker.C:
+				}
+				a := answer{sent: time.Now()}
+				if res, err := client.Get(r.admin + "/livez"); err == nil {
+					res.Body.Close()
+				} else {
+					t.Error(err)
+				}
+				a.took = time.Since(a.sent)
+				o.controls[i] = append(o.controls[i], a)
+			}
+		})
+	}
+	return func() { close(end); all.Wait() }
+}
+
+// pause is the longest that the machine kept a control of the same replica
+// waiting while the i-th request was under way.
+func (o *outage) pause(i int) (longest time.Duration) {
+	a := o.answers[i]
+	for _, c := range o.controls[i%len(o.fleet)] {
+		if c.sent.Before(a.sent.Add(a.took)) && a.sent.Before(c.sent.Add(c.took)) {
+			longest = max(longest, c.took)
+		}
+	}
+	return longest
+}
+
+// median of the times that answers to requests between two instants took.
+func median(answers []answer, from, to time.Time) time.Duration {
+	var took []time.Duration
+	for _, a := range answers {
+		if a.sent.After(from) && a.sent.Before(to) {
+			took = append(took, a.took)
+		}
+	}
+	slices.Sort(took)
+	return took[len(took)/2]
+}
+
+// check holds what is so in every mode. decided tells answers behind which
+// stands a decision of the store.
+func (o *outage) check(t *testing.T, decided func(answer) bool) {
 	t.Helper()
-	var slowest time.Duration
+	o.checkTimes(t)
+	yes, missed, healed := 0, 0, time.Time{}
+	late, lateMissed := 0, 0
 	for _, a := range o.answers {
+		inFreeze := a.sent.After(o.stopped.Add(onTheWay)) && a.sent.Add(a.took).Before(o.run)
+		switch {
+		case decided(a):
+			if yes++; inFreeze {
+				t.Errorf("%v into the freeze: %v, as if Redis had decided", a.sent.Sub(o.stopped), a)
+			}
+			if a.sent.After(o.run) && healed.IsZero() {
+				healed = a.sent
+			}
+		case !inFreeze:
+			missed++
+		}
+		if a.sent.After(o.run.Add(healing)) {
+			if late++; !decided(a) {
+				lateMissed++
+			}
+		}
+	}
+	t.Logf("%d decided, %d not; first decision %v after Redis was back", yes, len(o.answers)-yes, healed.Sub(o.run))
+	if healed.IsZero() || healed.Sub(o.run) > healing || float64(lateMissed) > stray*float64(late) {
+		t.Errorf("not healed %v after Redis was back: the first decision came after %v, and then %d of %d lacked one",
+			healing, healed.Sub(o.run), lateMissed, late)
+	}
+	o.checkBucket(t, yes, missed)
+}
+
+// checkTimes finds answers that came later than the machine explains.
+func (o *outage) checkTimes(t *testing.T) {
+	t.Helper()
+	start := o.answers[0].sent
+	normal := median(o.answers, start, o.stopped)
+	slowest := time.Duration(0)
+	for i, a := range o.answers {
 		slowest = max(slowest, a.took)
+		if allowed := normal + slack + o.pause(i); a.took > allowed {
+			t.Errorf("%v after the freeze began: %v, allowed were %v", a.sent.Sub(o.stopped), a, allowed)
+		}
 	}
-	t.Logf("normal %v, slowest %v", o.normal, slowest)
-	if slowest > o.normal+slack {
-		t.Errorf("an answer took %v, normal is %v, want at most %v more", slowest, o.normal, slack)
+	t.Logf("normal %v, slowest %v", normal, slowest)
+	for i, controls := range o.controls {
+		// The freeze itself must not be what slows the replica down.
+		free, hung := median(controls, start, o.stopped), median(controls, o.stopped, o.run)
+		if hung > free+slack/2 {
+			t.Errorf("replica %d answers /livez in %v while Redis hangs, in %v before", i, hung, free)
+		}
 	}
-	last := ask(t.Context(), fleet[0], 0)
+}
+
+// checkBucket compares what is missing from the bucket with the decisions that
+// the store made. missed calls were late while Redis ran: each may have been
+// carried out just before its deadline.
+func (o *outage) checkBucket(t *testing.T, decided, missed int) {
+	t.Helper()
+	var last answer
+	eventually(t, startTimeout, "the store tells the level of the bucket", func() bool {
+		last = ask(t.Context(), o.fleet[0], 0)
+		return last.header.Get("x-ratelimit-remaining-requests") != "" && last.header.Get("x-headway-degraded") == ""
+	})
 	left, err := strconv.Atoi(last.header.Get("x-ratelimit-remaining-requests"))
 	if err != nil {
-		t.Fatalf("after the outage: %v, without the level of the bucket", last)
+		t.Fatal(err)
 	}
+	decided += warmUp*len(o.fleet) + 1 // and the last
 	// Redis may have been frozen after a script ran and before its reply left.
 	const cutOff = 1
-	taken := depth - left - 1 // that last one
-	t.Logf("taken %d, decided %d", taken, decided)
-	if phantoms := taken - decided; phantoms > cutOff || phantoms < 0 {
-		t.Errorf("%d were taken from the bucket for %d requests that the store let through", taken, decided)
+	taken := depth - left
+	t.Logf("%d were taken from the bucket for %d decisions", taken, decided)
+	if taken < decided || taken > decided+missed+cutOff {
+		t.Errorf("%d were taken from the bucket for %d requests that the store let through (and %d that it answered too late)", taken, decided, missed)
 	}
 }
 
 func TestFrozenRedisFailsClosed(t *testing.T) {
-	redis, provider := redisproc.Start(t), startProvider(t)
-	fleet := startFleet(t, 2, redis.Addr(), provider.URL, outageConfig("fail_closed"))
-	o := throughFreeze(t, redis, fleet)
-	warmUp := 20 * len(fleet)
+	o := throughFreeze(t, "fail_closed")
 	admitted := 0
 	for _, a := range o.answers {
 		switch {
 		case a.status == http.StatusOK:
 			admitted++
 		case a.status != http.StatusServiceUnavailable || a.refusal().Error.Code != "limiter_unavailable" || a.header.Get("Retry-After") == "":
-			t.Fatalf("sent %v after the freeze: %v, want 200, or 503 limiter_unavailable with Retry-After", a.sent.Sub(o.stopped), a)
+			t.Fatalf("%v after the freeze began: %v, want 200, or 503 limiter_unavailable with Retry-After", a.sent.Sub(o.stopped), a)
 		}
 	}
-	for _, a := range o.during(o.stopped.Add(settling), o.run) {
-		if a.status == http.StatusOK && a.sent.Add(a.took).Before(o.run) {
-			t.Errorf("admitted %v into the freeze", a.sent.Sub(o.stopped))
-		}
+	if starts := o.provider.Ledger().Snapshot().Total.Starts; starts != int64(admitted) {
+		t.Errorf("the provider saw %d requests, %d were answered 200", starts, admitted)
 	}
-	for _, a := range o.during(o.run.Add(healing), time.Now()) {
-		if a.status != http.StatusOK {
-			t.Errorf("%v after Redis was back: %v", a.sent.Sub(o.run), a)
-		}
-	}
-	if starts := provider.Ledger().Snapshot().Total.Starts; starts != int64(admitted+warmUp) {
-		t.Errorf("the provider saw %d requests, %d were answered 200", starts, admitted+warmUp)
-	}
-	o.check(t, fleet, admitted+warmUp)
+	o.check(t, func(a answer) bool { return a.status == http.StatusOK })
 }
 
 func TestFrozenRedisFailsOpen(t *testing.T) {
-	redis, provider := redisproc.Start(t), startProvider(t)
-	fleet := startFleet(t, 2, redis.Addr(), provider.URL, outageConfig("fail_open"))
-	o := throughFreeze(t, redis, fleet)
-	warmUp := 20 * len(fleet)
-	undecided := 0
+	o := throughFreeze(t, "fail_open")
 	for _, a := range o.answers {
 		if a.status != http.StatusOK {
-			t.Fatalf("sent %v after the freeze: %v, want 200", a.sent.Sub(o.stopped), a)
-		}
-		if a.header.Get("x-headway-degraded") == "open" {
-			undecided++
+			t.Fatalf("%v after the freeze began: %v, want 200", a.sent.Sub(o.stopped), a)
 		}
 	}
-	for _, a := range o.during(o.stopped.Add(settling), o.run.Add(-settling)) {
-		if a.header.Get("x-headway-degraded") != "open" {
-			t.Errorf("%v into the freeze an answer does not say that it was let through unchecked", a.sent.Sub(o.stopped))
-		}
+	if starts := o.provider.Ledger().Snapshot().Total.Starts; starts != int64(len(o.answers)) {
+		t.Errorf("the provider saw %d requests, %d were answered 200", starts, len(o.answers))
 	}
-	for _, a := range o.during(o.run.Add(healing), time.Now()) {
-		if a.header.Get("x-headway-degraded") != "" {
-			t.Errorf("%v after Redis was back requests are still let through unchecked", a.sent.Sub(o.run))
-		}
-	}
-	if starts := provider.Ledger().Snapshot().Total.Starts; starts != int64(len(o.answers)+warmUp) {
-		t.Errorf("the provider saw %d requests, %d were answered 200", starts, len(o.answers)+warmUp)
-	}
-	o.check(t, fleet, len(o.answers)+warmUp-undecided)
+	o.check(t, func(a answer) bool { return a.header.Get("x-headway-degraded") != "open" })
 }
 
 func TestReplicaStartsWithoutRedis(t *testing.T) {
