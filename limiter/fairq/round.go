@@ -232,7 +232,8 @@ func (q *Queue[T]) dropClass(c *class[T]) {
 
 // before reports whether t goes before o in their ring.
 func (t *tenant[T]) before(o *tenant[T]) bool {
-	return t.spent-o.spent < 0 || t.spent == o.spent && t.since < o.since
+	more := t.spent - o.spent
+	return more < -tie || more <= tie && t.since < o.since
 }
 
 // insertFromBack links t into its place, looking from the back. In an
