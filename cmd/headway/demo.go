@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/headway-limiter/headway/bench"
+	"github.com/headway-limiter/headway/gateway/config"
 )
 
 // Bounds of a demo on the embedded store. It serves a few hundred calls a
@@ -36,6 +37,7 @@ type demoOptions struct {
 	rate      float64 // offered, all tenants together; 0: the scenario's own
 	latency   string
 	balance   string
+	scope     string // of fairness: config.ScopeReplica or config.ScopeExact
 	seed      uint64
 	json      bool
 }
@@ -68,7 +70,7 @@ what it leaves expires by itself.`,
 		Example: `  headway demo                                   until Ctrl-C
   headway demo --duration 20s --json
   headway demo --redis 127.0.0.1:6379 --limit 200 --rate 700
-  headway demo --replicas 5 --balance sticky --duration 1m`,
+  headway demo --replicas 5 --balance sticky --scope exact --duration 1m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.validate(); err != nil {
@@ -92,6 +94,7 @@ func (o *demoOptions) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.rate, "rate", 0, "requests per second offered by all tenants together; up to 400 embedded; 0: the scenario's own")
 	flags.StringVar(&o.latency, "latency", "uniform:30ms,70ms", "distribution of the provider's time to answer: 50ms, uniform:LOW,HIGH, exp:MEAN or lognormal:MEDIAN,SIGMA")
 	flags.StringVar(&o.balance, "balance", string(bench.RoundRobin), "how requests are spread: round_robin, random, least_connections, sticky or skewed")
+	flags.StringVar(&o.scope, "scope", config.Default().RateLimiting.FairQueuing.FairnessScope, "how far fairness reaches: replica or exact")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of arrivals and latencies")
 	flags.BoolVar(&o.json, "json", false, "no live table: plain lines to stderr, one report object to stdout")
 }
@@ -115,6 +118,7 @@ func (o *demoOptions) validate() error {
 	wrong(known && !(o.rate > 0 && o.rate < 1e6), "--rate %v is not in 0..1000000", o.rate)
 	wrong(o.redis == "" && o.limit > maxEmbeddedLimit, "--limit %d is above %d, more than the embedded store can show: give --redis", o.limit, maxEmbeddedLimit)
 	wrong(o.redis == "" && o.rate > maxEmbeddedRate, "--rate %v is above %d, more than the embedded store can show: give --redis", o.rate, maxEmbeddedRate)
+	wrong(o.scope != config.ScopeReplica && o.scope != config.ScopeExact, "--scope %q is not replica or exact", o.scope)
 	_, err := bench.ParseLatency(o.latency)
 	wrong(err != nil, "--latency: %w", err)
 	_, err = bench.ParseBalance(o.balance)
@@ -125,9 +129,11 @@ func (o *demoOptions) validate() error {
 // runDemo starts everything, offers load, and reports.
 func runDemo(cmd *cobra.Command, o demoOptions) error {
 	d, err := startDemo(cmd.Context(), o, cmd.ErrOrStderr())
-	if d != nil {
-		defer d.close()
-	}
+	defer func() {
+		if err := d.close(); err != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), "headway: demo: end:", err)
+		}
+	}()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/headway-limiter/headway/bench"
@@ -21,7 +21,7 @@ const (
 	// joinTimeout is how long replicas may take to find each other, storeTimeout
 	// how long to reach Redis.
 	joinTimeout  = 30 * time.Second
-	storeTimeout = 5 * time.Second
+	storeTimeout = 3 * time.Second
 	// rejoinEvery is how often the addresses are tried again until then.
 	rejoinEvery = time.Second
 	// lookEvery is how often conditions of the start are looked at.
@@ -63,6 +63,9 @@ func startDemo(ctx context.Context, o demoOptions, logs io.Writer) (d *demo, err
 		}
 		redis = d.embedded.Addr()
 	}
+	if err := reachable(redis); err != nil {
+		return d, err
+	}
 	if err := d.startReplicas(ctx, run, redis, demoLogger(logs)); err != nil {
 		return d, err
 	}
@@ -76,18 +79,30 @@ func startDemo(ctx context.Context, o demoOptions, logs io.Writer) (d *demo, err
 	return d, err
 }
 
+// reachable tells at once that nobody listens at a Redis address. Replicas
+// themselves would start and wait for it.
+func reachable(addr string) error {
+	conn, err := net.DialTimeout("tcp", addr, storeTimeout)
+	if err != nil {
+		return fmt.Errorf("redis at %s: %w", addr, err)
+	}
+	return conn.Close()
+}
+
 // demoLogger keeps the screen for the table: only errors are shown.
 func demoLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
 // demoConfig is the configuration of every replica, as its operator would
-// write it.
+// write it. The store's time budget alone is generous: fleet, store, provider
+// and load share the cores of one machine, and one that is busy with something
+// else should look slow, not broken.
 func demoConfig(o demoOptions, run, redis, provider string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `
 server: {listen: "127.0.0.1:0", admin_listen: "127.0.0.1:0", drain: {grace: 2s}}
-redis: {mode: standalone, address: %q}
+redis: {mode: standalone, address: %q, timeout: 1s}
 fleet: {bind: "127.0.0.1:0"}
 upstreams: [{name: simulated, url: %q, models: [%s]}]
 routes: [{path: "/v1/*", upstream: simulated}]
@@ -97,8 +112,10 @@ rate_limiting:
   fair_queuing:
     enabled: true
     tenant_dimension: user
+    fairness_scope: %s
+    max_queue_depth_per_tenant: 16
     weights:
-`, redis, provider, demoModel(run), o.limit, o.burst, o.tenantCap)
+`, redis, provider, demoModel(run), o.limit, o.burst, o.tenantCap, o.scope)
 	tenants := scenarios[o.scenario].tenants
 	for _, t := range tenants {
 		fmt.Fprintf(&b, "      - {identity: %s, weight: %g}\n", demoUser(t, run), t.weight)
@@ -217,7 +234,7 @@ type calls struct{ admit, total float64 }
 
 func (d *demo) calls() (n calls) {
 	for _, r := range d.replicas {
-		n.admit += float64(r.AdmitCalls())
+		n.admit += float64(r.AdmissionCalls())
 		n.total += float64(r.StoreCalls())
 	}
 	return n
@@ -254,16 +271,15 @@ func (d *demo) elapsed() time.Duration {
 	return t
 }
 
-// close ends everything, replicas first and all at once.
+// close ends everything, replicas one after the other: those that remain hear
+// each one's goodbye.
 func (d *demo) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	errs := make([]error, len(d.replicas))
-	var wg sync.WaitGroup
-	for i, r := range d.replicas {
-		wg.Go(func() { errs[i] = r.Shutdown(ctx) })
+	var errs []error
+	for _, r := range d.replicas {
+		errs = append(errs, r.Shutdown(ctx))
 	}
-	wg.Wait()
 	if d.embedded != nil {
 		d.embedded.Close()
 	}

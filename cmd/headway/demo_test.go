@@ -26,6 +26,7 @@ func TestDemoUsage(t *testing.T) {
 		"--limit 0":               "--limit 0",
 		"--latency slow":          "--latency",
 		"--balance best":          "--balance",
+		"--scope wide":            `"wide" is not replica or exact`,
 		"--rate -5 --replicas 99": "--rate -5",
 		"stray":                   "stray",
 	} {
@@ -41,7 +42,7 @@ func TestDemoUsage(t *testing.T) {
 
 func TestScenariosAreValidConfigurations(t *testing.T) {
 	for name, s := range scenarios {
-		o := demoOptions{scenario: name, limit: 80, burst: 20, tenantCap: 16, rate: s.rate}
+		o := demoOptions{scenario: name, limit: 80, burst: 20, tenantCap: 16, rate: s.rate, scope: "exact"}
 		cfg, err := config.Parse([]byte(demoConfig(o, "run", "127.0.0.1:1", "http://127.0.0.1:2")), os.LookupEnv)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -150,13 +151,13 @@ func TestDemoEndsWhenInterrupted(t *testing.T) {
 func TestDemoSaysThatRedisIsMissing(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), []string{"demo", "--redis", "127.0.0.1:1", "--duration", "1s"}, &stdout, &stderr)
-	if code != exitFailed || !strings.Contains(stderr.String(), "redis at 127.0.0.1:1 is not usable") || stdout.Len() > 0 {
+	if code != exitFailed || !strings.Contains(stderr.String(), "redis at 127.0.0.1:1") || stdout.Len() > 0 {
 		t.Errorf("exit %d, stderr %s, stdout %s", code, &stderr, &stdout)
 	}
 }
 
 func TestLiveView(t *testing.T) {
-	o := demoOptions{replicas: 2, scenario: "heavy-tenant", limit: 80, burst: 20, tenantCap: 16, latency: "5ms", balance: "round_robin"}
+	o := demoOptions{replicas: 2, scenario: "heavy-tenant", limit: 80, burst: 20, tenantCap: 16, latency: "5ms", balance: "round_robin", scope: "replica"}
 	if err := o.validate(); err != nil {
 		t.Fatal(err)
 	}
