@@ -439,7 +439,7 @@ func FuzzQueue(f *testing.F) {
 	f.Add([]byte{0, 0, 8, 2, 36, 2, 14, 2, 2, 63, 2, 7, 2})
 	f.Add([]byte{56, 120, 184, 2, 2, 5, 13, 2})
 	f.Fuzz(func(t *testing.T, tape []byte) {
-		if err := runTape(tape[:min(len(tape), 2000)]); err != nil {
+		if err := runTape(tape[:min(len(tape), 500)]); err != nil {
 			t.Fatal(err)
 		}
 	})
