@@ -29,7 +29,6 @@ type racer struct {
 	spacing  time.Duration // exponential average over about 16 gaps
 	last     time.Time     // grant with somebody behind
 	arrivals float64       // per second
-	granted  int
 	view     *View
 }
 

@@ -45,12 +45,12 @@ func TestPackets(t *testing.T) {
 			t.Fatal(err)
 		}
 		copy(buf, "XXXXX") // the sender may reuse its buffer
-		time.Sleep(10*time.Millisecond - 1)
+		time.Sleep(10*time.Millisecond - time.Nanosecond)
 		synctest.Wait()
 		if got := received(to); got != nil {
 			t.Errorf("%q arrived too early", got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		p := <-to.PacketCh()
 		if string(p.Buf) != "hello" || p.From.String() != a || p.Timestamp.Sub(sent) != 10*time.Millisecond {
 			t.Errorf("got %q from %v after %v", p.Buf, p.From, p.Timestamp.Sub(sent))
