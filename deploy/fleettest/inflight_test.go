@@ -16,8 +16,9 @@ const (
 	leaseTTL = 5 * time.Second
 )
 
+// cappedConfig has a long store timeout: a slow machine is not what is tested.
 const cappedConfig = `
-redis: {mode: standalone, address: "REDIS"}
+redis: {mode: standalone, address: "REDIS", timeout: 2s}
 rate_limiting:
   lease_ttl: 5s
   per_user: {max_in_flight_requests: 5}

@@ -14,9 +14,10 @@ import (
 	"github.com/headway-limiter/headway/limiter/storetest/redisproc"
 )
 
-// waitConfig lets one request pass every refill, the others wait for it.
+// waitConfig lets one request pass every refill, the others wait for it. The
+// long store timeout is for slow machines.
 const waitConfig = `
-redis: {mode: standalone, address: "REDIS"}
+redis: {mode: standalone, address: "REDIS", timeout: 2s}
 rate_limiting:
   per_model: {requests: {limit: 1, per: 3s}}
   fair_queuing: {enabled: true, max_wait_ms: 20000, max_queue_depth_per_tenant: 64}
