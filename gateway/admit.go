@@ -87,7 +87,7 @@ func (g *Gateway) deny(x *exchange, r *http.Request, ids limiter.Identities) {
 	g.metrics.decide("unauthenticated", noLimit)
 	x.Header().Set("WWW-Authenticate", "Bearer")
 	f := invalidKey
-	if credential(r.Header) == "" {
+	if !presentsKey(r.Header) {
 		f = missingKey
 	}
 	x.fail(f)

@@ -26,6 +26,9 @@ const (
 	mediaTokens = 1000
 	// maxEstimate bounds an estimate, and so sums of estimates.
 	maxEstimate = 9_000_000_000
+	// maxPromise is the most memory given for a Content-Length before its bytes
+	// are there.
+	maxPromise = 1 << 20
 	// prefetch is the largest body of an opaque kind that is read before
 	// admission. While a body is unread, net/http does not notice that the
 	// client left; with it read, a waiter that leaves frees its place.
@@ -116,9 +119,8 @@ func readBody(r *http.Request, most config.Size) ([]byte, *failure) {
 		return nil, &f
 	}
 	var buf bytes.Buffer
-	if r.ContentLength > 0 {
-		buf.Grow(int(r.ContentLength) + bytes.MinRead)
-	}
+	// Room for what is announced, but no more than a claim alone is worth.
+	buf.Grow(int(min(max(r.ContentLength, 0), maxPromise)) + bytes.MinRead)
 	_, err := buf.ReadFrom(io.LimitReader(r.Body, int64(most)+1))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):

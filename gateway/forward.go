@@ -138,18 +138,15 @@ func (g *Gateway) setBody(out *http.Request, b body, dog *watchdog) {
 }
 
 // setCredential replaces the caller's credential by the upstream's. Where the
-// upstream has none, a credential that is not one of our keys stays: it is
-// between the caller and the upstream, which only anonymous access allows.
+// upstream has none and callers need none here, what is no key of ours stays:
+// it is between the caller and the upstream.
 func (g *Gateway) setCredential(h http.Header, up *upstream) {
-	if up.Credential == "" && g.cfg.Anonymous {
-		if _, who := g.identify(&http.Request{Header: h}); who == anonymous {
-			return
+	for _, name := range keyHeaders {
+		_, ours := g.principal(h.Get(name))
+		if ours || up.Credential != "" || !g.cfg.Anonymous {
+			h.Del(name)
 		}
 	}
-	for _, name := range keyHeaders {
-		h.Del(name)
-	}
-	h.Del("Authorization")
 	if up.Credential != "" {
 		h.Set("Authorization", "Bearer "+up.Credential.Reveal())
 	}

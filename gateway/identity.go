@@ -50,8 +50,8 @@ func (g *Gateway) identify(r *http.Request) (limiter.Identities, standing) {
 	ids := limiter.Identities{
 		Client: limiter.Hash(limiter.Client, config.ClientIdentity(clientAddr(r, g.trusted))),
 	}
-	if raw := credential(r.Header); raw != "" {
-		if p, ok := g.keys[sha256.Sum256([]byte(raw))]; ok {
+	for _, name := range keyHeaders {
+		if p, ok := g.principal(r.Header.Get(name)); ok {
 			ids.APIKey, ids.User, ids.Team = p.key, p.user, p.team
 			return ids, known
 		}
@@ -62,24 +62,37 @@ func (g *Gateway) identify(r *http.Request) (limiter.Identities, standing) {
 	return ids, unknown
 }
 
-// keyHeaders are the headers besides Authorization that SDKs send keys in.
-var keyHeaders = [...]string{"X-Api-Key", "Api-Key"}
+// keyHeaders are the headers that SDKs send keys in, in the order in which they
+// are believed.
+var keyHeaders = [...]string{"Authorization", "X-Api-Key", "Api-Key"}
 
-// credential returns the key a request presents, from the first header that
-// has one.
-func credential(h http.Header) string {
-	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
-	if strings.EqualFold(scheme, "Bearer") {
-		if token = strings.TrimSpace(token); token != "" {
-			return token
-		}
+// principal looks a header's key up.
+func (g *Gateway) principal(value string) (principal, bool) {
+	raw := bareKey(value)
+	if raw == "" {
+		return principal{}, false
 	}
+	p, ok := g.keys[sha256.Sum256([]byte(raw))]
+	return p, ok
+}
+
+// bareKey strips a header's value to the key in it.
+func bareKey(value string) string {
+	const scheme = "bearer "
+	if len(value) >= len(scheme) && strings.EqualFold(value[:len(scheme)], scheme) {
+		value = value[len(scheme):]
+	}
+	return strings.TrimSpace(value)
+}
+
+// presentsKey reports whether a request has anything that might be a key.
+func presentsKey(h http.Header) bool {
 	for _, name := range keyHeaders {
-		if key := h.Get(name); key != "" {
-			return key
+		if bareKey(h.Get(name)) != "" {
+			return true
 		}
 	}
-	return ""
+	return false
 }
 
 // clientAddr returns the address a request comes from: the peer's, or, when

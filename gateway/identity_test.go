@@ -44,21 +44,12 @@ func TestClientAddr(t *testing.T) {
 	}
 }
 
-func TestCredential(t *testing.T) {
-	for _, test := range []struct {
-		header http.Header
-		want   string
-	}{
-		{http.Header{}, ""},
-		{http.Header{"Authorization": {"Bearer k"}}, "k"},
-		{http.Header{"Authorization": {"bearer  k "}}, "k"},
-		{http.Header{"Authorization": {"Basic k"}}, ""},
-		{http.Header{"Authorization": {"Bearer"}, "X-Api-Key": {"x"}}, "x"},
-		{http.Header{"Authorization": {"Basic k"}, "Api-Key": {"y"}}, "y"},
-		{http.Header{"Authorization": {"Bearer k"}, "X-Api-Key": {"x"}, "Api-Key": {"y"}}, "k"},
+func TestBareKey(t *testing.T) {
+	for value, want := range map[string]string{
+		"": "", "Bearer k": "k", "bearer  k ": "k", "Bearer ": "", "k": "k", "BEARER k": "k", "Basic k": "Basic k",
 	} {
-		if got := credential(test.header); got != test.want {
-			t.Errorf("%v: %q, want %q", test.header, got, test.want)
+		if got := bareKey(value); got != want {
+			t.Errorf("%q: %q, want %q", value, got, want)
 		}
 	}
 }
@@ -91,7 +82,20 @@ func TestIdentify(t *testing.T) {
 			t.Errorf("key %q: %+v, %d; want %+v, %d", test.key, got, who, test.want, test.who)
 		}
 	}
+	both := http.Header{"Authorization": {"Bearer theirs"}, "X-Api-Key": {"secret-a"}, "Api-Key": {"secret-b"}}
+	if got, who := g.identify(&http.Request{Header: both}); who != known || got.APIKey != limiter.Hash(limiter.APIKey, "a") {
+		t.Errorf("a key beside another credential: %+v, %d", got, who)
+	}
+	g.setCredential(both, &upstream{})
+	if len(both) != 0 {
+		t.Errorf("%v goes upstream", both)
+	}
 	g.cfg.Anonymous = true
+	both = http.Header{"Authorization": {"Bearer theirs"}, "X-Api-Key": {"secret-a"}}
+	g.setCredential(both, &upstream{})
+	if len(both) != 1 || both.Get("Authorization") != "Bearer theirs" {
+		t.Errorf("%v goes upstream", both)
+	}
 	if got, who := identify("secret-c"); who != anonymous || got != (limiter.Identities{Client: client}) {
 		t.Errorf("anonymous: %+v, %d", got, who)
 	}

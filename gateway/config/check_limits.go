@@ -83,10 +83,22 @@ func (k *checker) rule(at string, r Rule, slots inFlight, tokens bool) {
 	if r.Tokens != nil && !tokens {
 		k.wrong(at+".tokens", "move it to per_api_key, per_user or per_team", "the cost of a request is not known before authentication")
 	}
+	if def := k.RateLimiting.DefaultCompletionTokens; r.Tokens != nil && r.Tokens.Limit > 0 && r.Tokens.most() < def {
+		k.warn(at+".tokens", "raise its burst, or lower rate_limiting.default_completion_tokens",
+			"holds at most %d, so a request that does not bound its completion (%d assumed) can never pass", r.Tokens.most(), def)
+	}
 	k.atLeast(at+".max_in_flight_requests", int64(r.MaxInFlightRequests), 0)
 	if r.MaxInFlightRequests > 0 && slots != inFlightOK {
 		k.warn(at+".max_in_flight_requests", "use server.max_concurrent_requests, or a cap per user, team or key", "is ignored: it %s", slots)
 	}
+}
+
+// most is what the bucket holds when it is full.
+func (r *Rate) most() int64 {
+	if r.Burst == 0 {
+		return r.Limit
+	}
+	return r.Burst
 }
 
 // rate checks one bucket's shape.

@@ -141,14 +141,16 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		}
 		return
 	}
-	if v.Kind() == reflect.Pointer {
+	optional := v.Kind() == reflect.Pointer
+	if optional {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
 	}
 	container := v.Kind() == reflect.Struct || v.Kind() == reflect.Slice || v.Kind() == reflect.Map
 	switch {
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null" && container:
-		// A section whose fields are all commented out.
+	case isNull(n) && container && !optional:
+		// A section whose fields are all commented out. Where the mere presence
+		// of a section means something, it has to be written as {}.
 	case v.Kind() == reflect.Struct && n.Kind == yaml.MappingNode:
 		d.mapping(n, v, path)
 	case v.Kind() == reflect.Map && n.Kind == yaml.MappingNode:
@@ -157,10 +159,18 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		d.list(n, v, path)
 	case !container && n.Kind == yaml.ScalarNode:
 		d.scalar(n, v, path)
+	case isNull(n):
+		d.empty(n, v.Type(), path)
 	default:
 		d.wrong(n, path, "write "+wanted(v.Type()), "%s stands here", map[yaml.Kind]string{
 			yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}[n.Kind])
 	}
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+func (d *decoder) empty(n *yaml.Node, t reflect.Type, path string) {
+	d.wrong(n, path, "write "+wanted(t)+", or remove the field", "the field has no value")
 }
 
 // pairs calls f for each key of a mapping that is a plain, unique name.
@@ -208,6 +218,10 @@ func (d *decoder) entries(n *yaml.Node, v reflect.Value, path string) {
 			return
 		}
 		e := reflect.New(v.Type().Elem()).Elem()
+		if isNull(value) {
+			d.empty(value, e.Type(), at)
+			return
+		}
 		d.value(value, e, at)
 		v.SetMapIndex(reflect.ValueOf(key.Value), e)
 	})
@@ -230,8 +244,8 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 // scalar fills a single value. Messages quote the text as it stands in the
 // file, never what the environment put there, and never a secret.
 func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
-	if n.Tag == "!!null" {
-		d.wrong(n, path, "write "+wanted(v.Type())+", or remove the field", "the field has no value")
+	if isNull(n) {
+		d.empty(n, v.Type(), path)
 		return
 	}
 	text, err := expand(n.Value, d.env)
