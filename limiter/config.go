@@ -84,6 +84,9 @@ const (
 	// FairReplica shares turns among the waiters of each replica, which then
 	// race for the bucket.
 	FairReplica FairnessScope = "replica"
+	// FairGossip orders the waiters of each replica by what their tenants were
+	// served in the whole fleet, as gossip tells, and slows down those ahead.
+	FairGossip FairnessScope = "gossip"
 	// FairExact shares turns among the waiters of the whole fleet: the store
 	// keeps everybody's place.
 	FairExact FairnessScope = "exact"
@@ -92,7 +95,18 @@ const (
 // inTurn reports whether the line of b takes turns with the whole fleet: where
 // it may hold more than one tenant.
 func (f FairConfig) inTurn(b BucketID) bool {
-	return f.Enabled && f.Scope == FairExact && b.Class == Requests && breadth[b.Dimension] > breadth[f.TenantDimension]
+	return f.Enabled && f.Scope == FairExact && b.Class == Requests && f.shares(b)
+}
+
+// shares reports whether b is a pool: more than one tenant can draw from it.
+func (f FairConfig) shares(b BucketID) bool { return breadth[b.Dimension] > breadth[f.TenantDimension] }
+
+// weight is the share of a tenant.
+func (f FairConfig) weight(id ID) float64 {
+	if w, ok := f.Weights[id]; ok {
+		return w
+	}
+	return f.DefaultWeight
 }
 
 // Config configures a Limiter.
@@ -165,9 +179,9 @@ func (f FairConfig) validate() error {
 		errs = append(errs, fmt.Errorf("limiter: tenant dimension %q is not user, api_key or team", d))
 	}
 	switch f.Scope {
-	case "", FairReplica, FairExact:
+	case "", FairReplica, FairGossip, FairExact:
 	default:
-		errs = append(errs, fmt.Errorf("limiter: fairness scope %q is not replica or exact", f.Scope))
+		errs = append(errs, fmt.Errorf("limiter: fairness scope %q is not replica, gossip or exact", f.Scope))
 	}
 	weight := func(who string, w float64) {
 		if !(w > 0 && w <= MaxWeight) { // also catches NaN
@@ -223,11 +237,7 @@ func (f FairConfig) tenant(r Request) (Tenant, bool) {
 		if id == "" {
 			continue
 		}
-		w, ok := f.Weights[id]
-		if !ok {
-			w = f.DefaultWeight
-		}
-		return Tenant{Dimension: d, ID: id, Weight: w}, true
+		return Tenant{Dimension: d, ID: id, Weight: f.weight(id)}, true
 	}
 	return Tenant{}, false
 }

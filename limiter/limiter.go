@@ -60,7 +60,7 @@ func (l *Limiter) publish() {
 		case <-l.stop:
 			return
 		case now := <-tick.C:
-			l.fleet.Publish(l.lines.pools(now), l.running.Load())
+			l.fleet.Publish(l.lines.share(now), l.running.Load())
 		}
 	}
 }
@@ -96,6 +96,9 @@ func (l *Limiter) Admit(ctx context.Context, r Request) (*Grant, error) {
 	}
 	grant, refusal, at, err := l.ask(ctx, d)
 	if refusal == nil {
+		if w != nil && grant != nil {
+			l.lines.book(d, w.tenant)
+		}
 		return grant, err
 	}
 	if w == nil || at == nil {

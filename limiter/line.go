@@ -41,14 +41,15 @@ type lines struct {
 // line is the wait line of one exhausted bucket. The owner's mutex guards it.
 type line struct {
 	bucket   BucketID
-	queue    order                 // those who do not ask right now
-	rounds   *fairq.Queue[*waiter] // the queue where each waiter asks for itself, else nil
-	turns    *turns                // how it asks in turn with the fleet, else nil
-	asking   int                   // its waiters asking now, <= window
-	window   int                   // how many may ask at once, 1..cfg.MaxInFlight
-	restTill time.Time             // the bucket has nothing before
-	starving bool                  // stands in lines.starved
-	timer    *time.Timer           // pumps when somebody becomes ready
+	queue    order       // those who do not ask right now
+	turns    *turns      // how it asks in turn with the fleet; nil: each waiter for itself
+	leads    *leads      // the queue where gossip orders it, else nil
+	accounts *accounts   // who was served what; nil: only one tenant can be
+	asking   int         // its waiters asking now, <= window
+	window   int         // how many may ask at once, 1..cfg.MaxInFlight
+	restTill time.Time   // the bucket has nothing before
+	starving bool        // stands in lines.starved
+	timer    *time.Timer // pumps when somebody becomes ready
 	headway  headway
 	touched  time.Time // last join or grant
 }
@@ -56,6 +57,7 @@ type line struct {
 // order is whose turn it is inside one line. Taken waiters are not in it.
 type order interface {
 	push(now time.Time, w *waiter)
+	next(now time.Time) *waiter       // takes the one whose turn it is to ask for itself
 	requeue(now time.Time, w *waiter) // after a denial: ahead of its tenant's later ones, resting until w.notBefore
 	remove(w *waiter)
 	hold(until time.Time)
@@ -148,12 +150,18 @@ func (s *lines) lineLocked(b BucketID, w *waiter) *line {
 	ln := s.byBucket[b]
 	if ln == nil {
 		ln = &line{bucket: b, window: 1}
-		if s.cfg.inTurn(b) {
+		if s.cfg.shares(b) {
+			ln.accounts = newAccounts()
+		}
+		switch {
+		case s.cfg.inTurn(b):
 			q := fairq.NewTagged[*waiter]()
 			ln.queue, ln.turns = tagged{q}, &turns{order: q, rate: w.demand.rate(b)}
-		} else {
-			ln.rounds = fairq.New[*waiter]()
-			ln.queue = rounds{ln.rounds}
+		case s.cfg.Scope == FairGossip && ln.accounts != nil:
+			ln.leads = newLeads(ln.accounts, w.demand.rate(b))
+			ln.queue = ln.leads
+		default:
+			ln.queue = rounds{fairq.New[*waiter]()}
 		}
 		ln.timer = time.AfterFunc(time.Hour, func() { s.pump(ln) })
 		ln.timer.Stop()
@@ -164,7 +172,10 @@ func (s *lines) lineLocked(b BucketID, w *waiter) *line {
 
 // enterLocked queues w in ln and tells it where it stands.
 func (s *lines) enterLocked(ln *line, w *waiter, now time.Time, at place) {
-	w.line, w.state, ln.touched = ln, queued, now
+	w.line, w.state, ln.touched, w.gate = ln, queued, now, time.Time{}
+	if ln.accounts != nil {
+		ln.accounts.arrive(w.tenant, now)
+	}
 	ln.queue.push(now, w)
 	if at.wait > 0 {
 		s.restLocked(ln, now, at.wait)
@@ -201,10 +212,18 @@ func (s *lines) leaveLocked(w *waiter) {
 		default:
 		}
 	}
+	w.line.departLocked(w)
 	w.state = outside
 	s.total--
 	if s.depth[w.tenant.ID]--; s.depth[w.tenant.ID] <= 0 {
 		delete(s.depth, w.tenant.ID)
+	}
+}
+
+// departLocked closes w's account in a line that it leaves for another.
+func (ln *line) departLocked(w *waiter) {
+	if ln.accounts != nil {
+		ln.accounts.leave(w.tenant)
 	}
 }
 
@@ -255,6 +274,7 @@ func (s *lines) again(w *waiter, at place) Reason {
 	w.state = queued
 	switch {
 	case !own && breadth[at.bucket.Dimension] > breadth[ln.bucket.Dimension]:
+		ln.departLocked(w)
 		s.enterLocked(s.lineLocked(at.bucket, w), w, now, at)
 	case !own:
 		w.notBefore = now.Add(max(at.wait, at.tenantWait))
@@ -286,6 +306,9 @@ func (s *lines) granted(w *waiter) *LineInfo {
 	ln.window = min(2*ln.window, s.cfg.MaxInFlight)
 	ln.headway.grant(now, ln.waiters() > 1)
 	ln.touched = now
+	if ln.accounts != nil {
+		ln.accounts.serve(w.tenant, w.cost, now)
+	}
 	info := w.info(now)
 	s.leaveLocked(w)
 	s.pumpLocked(ln, now)
@@ -343,6 +366,7 @@ func (s *lines) pumpLocked(ln *line, now time.Time) {
 		s.pumpTurnsLocked(ln, now)
 		return
 	}
+	s.absorbLocked(ln, now)
 	for ln.asking < ln.window {
 		if s.asking >= s.cfg.MaxInFlight {
 			if at, ok := ln.queue.ready(now); ok && !at.After(now) {
@@ -350,12 +374,12 @@ func (s *lines) pumpLocked(ln *line, now time.Time) {
 			}
 			break
 		}
-		it := ln.rounds.Next(now)
-		if it == nil {
+		w := ln.queue.next(now)
+		if w == nil {
 			break
 		}
-		w := it.Value
 		if wide := s.widerLocked(w); wide != nil {
+			ln.departLocked(w)
 			s.enterLocked(wide, w, now, place{bucket: wide.bucket})
 			s.pumpLocked(wide, now)
 			continue

@@ -17,6 +17,8 @@ type metrics struct {
 	grants, refused *prometheus.CounterVec
 	slotRefusals    *prometheus.CounterVec
 	outage, bugs    *prometheus.CounterVec
+	entitled        *prometheus.CounterVec
+	received        *prometheus.CounterVec
 	slots           *slotGauge
 	tenantNames     labelCap
 }
@@ -43,6 +45,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		grants:       counter("rate_limit_fair_queue_grants_total", "Requests granted from a wait line.", "tenant_dimension"),
 		refused:      counter("rate_limit_fair_queue_refused_total", "Requests refused instead of, or after, waiting in line.", "tenant_dimension", "reason"),
 		slotRefusals: counter("rate_limit_inflight_refusals_total", "Requests refused for want of an in-flight slot.", "dimension", "tenant"),
+		entitled:     counter("rate_limit_fair_queue_entitled_cost_total", "Cost that tenants of contended pools were entitled to: this replica's part of the fleet's.", "tenant"),
+		received:     counter("rate_limit_fair_queue_received_cost_total", "Cost that tenants of contended pools were served here.", "tenant"),
 		outage:       counter("headway_limiter_outage_decisions_total", "Requests decided by outage policy while the store could not.", "policy"),
 		bugs:         counter("headway_limiter_bugs_total", "Broken invariants seen, by kind; anything but zero is a bug.", "kind"),
 		slots:        newSlotGauge(),
@@ -53,7 +57,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.depth, m.tenants, m.wait, m.grants, m.refused, m.slotRefusals, m.outage, m.bugs, m.slots,
+		m.depth, m.tenants, m.wait, m.grants, m.refused, m.entitled, m.received, m.slotRefusals, m.outage, m.bugs, m.slots,
 	} {
 		errs = append(errs, reg.Register(c))
 	}
@@ -67,6 +71,13 @@ func (m *metrics) refuseSlots(slots []Slot, full []bool) {
 			m.slotRefusals.WithLabelValues(string(s.Slot.Dimension), m.tenantNames.name(s.Slot.ID)).Inc()
 		}
 	}
+}
+
+// divide books one tenant's share of an interval.
+func (m *metrics) divide(id ID, entitled, received float64) {
+	name := m.tenantNames.name(id)
+	m.entitled.WithLabelValues(name).Add(entitled)
+	m.received.WithLabelValues(name).Add(received)
 }
 
 // labelCap gives the first maxTenantSeries identities a label of their own.

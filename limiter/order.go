@@ -13,6 +13,12 @@ type rounds struct{ *fairq.Queue[*waiter] }
 func (q rounds) push(now time.Time, w *waiter) {
 	q.Push(now, &w.item, string(w.tenant.ID), w.tenant.Weight)
 }
+func (q rounds) next(now time.Time) *waiter {
+	if it := q.Next(now); it != nil {
+		return it.Value
+	}
+	return nil
+}
 func (q rounds) requeue(now time.Time, w *waiter)      { q.Requeue(now, &w.item, w.notBefore) }
 func (q rounds) remove(w *waiter)                      { q.Remove(&w.item) }
 func (q rounds) hold(until time.Time)                  { q.Hold(until) }
@@ -30,9 +36,102 @@ func (q tagged) push(_ time.Time, w *waiter) {
 
 // requeue only rests the tenant: a bidder never left the order.
 func (q tagged) requeue(now time.Time, w *waiter)      { q.Rest(now, &w.bid, w.notBefore) }
+func (q tagged) next(time.Time) *waiter                { return nil } // nobody asks for itself
 func (q tagged) remove(w *waiter)                      { q.Remove(&w.bid, false) }
 func (q tagged) hold(until time.Time)                  { q.Hold(until) }
 func (q tagged) ready(now time.Time) (time.Time, bool) { return q.Ready(now) }
 func (q tagged) ahead(w *waiter) int                   { return q.Ahead(&w.bid) }
 func (q tagged) length() int                           { return q.Len() }
 func (q tagged) loads(n int) []fairq.Load              { return q.Loads(n) }
+
+// leads is the order of a line in which each waiter asks for itself, ordered by
+// what its tenant was served anywhere in the fleet, as far as gossip tells. A
+// tenant that leads the poorest one of the fleet by more than the gossip's own
+// error rests in proportion before it asks: order alone does not help where
+// replicas race for one bucket, the race must be slowed as well.
+type leads struct {
+	*fairq.Tagged[*waiter]
+	accounts *accounts
+	perSec   float64   // of the bucket
+	rest     time.Time // of the bucket
+}
+
+const (
+	// gossipError is the age of what is known of others, two intervals of gossip
+	// at most times.
+	gossipError = 300 * time.Millisecond
+	// leadSlack is how many times the error a lead may be before it costs.
+	leadSlack = 3
+	// maxGate is the longest rest for a lead, once per request.
+	maxGate = 250 * time.Millisecond
+)
+
+func newLeads(a *accounts, r Rate) *leads {
+	return &leads{Tagged: fairq.NewTagged[*waiter](), accounts: a, perSec: float64(r.Limit) / r.Per.Seconds()}
+}
+
+func (q *leads) push(now time.Time, w *waiter) {
+	q.Push(&w.bid, string(w.tenant.ID), w.tenant.Weight, w.cost)
+	q.learn(w.tenant.ID)
+	q.Hold(q.rest) // it may be poorer than the one who rests for its lead
+}
+
+// next takes the waiter of the poorest tenant here, unless its lead over the
+// poorest elsewhere makes it rest.
+func (q *leads) next(now time.Time) *waiter {
+	best := q.Best(now, 1, nil)
+	if len(best) == 0 {
+		return nil
+	}
+	w := best[0].Value
+	if w.gate.IsZero() {
+		w.gate = now.Add(q.delay(q.accounts.lead(w.tenant.ID)))
+	}
+	if w.gate.After(now) {
+		q.Hold(later(q.rest, w.gate))
+		return nil
+	}
+	q.Remove(best[0], false)
+	return w
+}
+
+// delay is the rest for a lead in virtual time.
+func (q *leads) delay(lead float64) time.Duration {
+	if q.accounts.weights == 0 {
+		return 0
+	}
+	speed := q.perSec / q.accounts.weights // of virtual time, per second
+	over := lead - leadSlack*speed*gossipError.Seconds()
+	return min(maxGate, max(0, time.Duration(over/speed*float64(time.Second))))
+}
+
+// learn takes over a tenant's tag.
+func (q *leads) learn(id ID) {
+	if acc := q.accounts.tenants[id]; acc != nil {
+		q.Learn(string(id), acc.finish, 0)
+	}
+}
+
+func (q *leads) requeue(now time.Time, w *waiter) {
+	w.gate = now // it has rested for its lead
+	q.Return(&w.bid, string(w.tenant.ID))
+	q.learn(w.tenant.ID)
+	q.Rest(now, &w.bid, w.notBefore)
+}
+
+func (q *leads) hold(until time.Time) {
+	q.rest = until
+	q.Hold(until)
+}
+func (q *leads) remove(w *waiter)                      { q.Remove(&w.bid, false) }
+func (q *leads) ready(now time.Time) (time.Time, bool) { return q.Ready(now) }
+func (q *leads) ahead(w *waiter) int                   { return q.Ahead(&w.bid) }
+func (q *leads) length() int                           { return q.Len() }
+func (q *leads) loads(n int) []fairq.Load              { return q.Loads(n) }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,14 +1,9 @@
 package limiter
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"io"
-	"slices"
 	"time"
 
-	"github.com/headway-limiter/headway/fleet"
 	"github.com/headway-limiter/headway/limiter/fairq"
 )
 
@@ -44,6 +39,7 @@ type waiter struct {
 	line      *line
 	state     waiterState
 	notBefore time.Time // its tenant's own buckets have nothing before
+	gate      time.Time // it rests for its tenant's lead until then; zero: not looked at yet
 	position  int       // the smallest so far; 0 before the first look
 	scope     Scope
 	first     struct { // as told when it was queued
@@ -183,44 +179,3 @@ func (h *headway) spacing(now time.Time) time.Duration {
 
 // pool names b for the fleet: the same text on every replica.
 func (b BucketID) pool() string { return string(b.Dimension) + ":" + string(b.ID) }
-
-// poolTenants is how many tenants of one line are described to the fleet.
-const poolTenants = 16
-
-// pools describes the lines to the fleet, the longest first, and forgets
-// those that were empty for long.
-func (s *lines) pools(now time.Time) []fleet.Pool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var pools []fleet.Pool
-	for b, ln := range s.byBucket {
-		if ln.waiters() == 0 && now.Sub(ln.touched) > lineMemory {
-			ln.timer.Stop()
-			delete(s.byBucket, b)
-			continue
-		}
-		p := fleet.Pool{Name: b.pool(), Spacing: ln.headway.spacing(now), Depth: ln.waiters()}
-		for _, load := range ln.queue.loads(poolTenants) {
-			p.Tenants = append(p.Tenants, fleet.TenantLoad{Tenant: load.Tenant, Queued: load.Queued, Served: load.Served})
-		}
-		pools = append(pools, p)
-	}
-	slices.SortFunc(pools, func(a, b fleet.Pool) int {
-		return cmp.Or(cmp.Compare(b.Depth, a.Depth), cmp.Compare(a.Name, b.Name))
-	})
-	return pools
-}
-
-// dump writes every line for people to read.
-func (s *lines) dump(out io.Writer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	fmt.Fprintf(out, "waiting %d of %d, tenants %d, asking %d of %d, draining %v\n",
-		s.total, s.cfg.MaxTotalQueued, len(s.depth), s.asking, s.cfg.MaxInFlight, s.draining)
-	for b, ln := range s.byBucket {
-		fmt.Fprintf(out, "line %s: waiting %d, asking %d of %d, rests %v, spacing %v\n",
-			b.pool(), ln.queue.length(), ln.asking, ln.window, max(ln.restTill.Sub(now), 0).Round(time.Millisecond), ln.headway.spacing(now))
-		ln.queue.Dump(out)
-	}
-}

@@ -61,18 +61,24 @@ func NewTagged[T any]() *Tagged[T] { return &Tagged[T]{tenants: map[string]*tagT
 func (q *Tagged[T]) Push(it *TagItem[T], tenant string, weight, cost float64) {
 	q.seq++
 	it.seq, it.weight, it.cost = q.seq, weight, cost
+	q.insert(it, tenant)
+}
+
+// Return puts an item that was removed unserved back to where it stood.
+func (q *Tagged[T]) Return(it *TagItem[T], tenant string) { q.insert(it, tenant) }
+
+// insert queues an item in the order of arrival.
+func (q *Tagged[T]) insert(it *TagItem[T], tenant string) {
 	q.length++
 	t := q.tenants[tenant]
 	if t == nil {
 		t = &tagTenant[T]{name: tenant, since: Unknown, seq: it.seq}
 		q.tenants[tenant] = t
-		t.items = append(t.items, it)
-		t.weight, it.owner = weight, t
-		heap.Push(&q.ready, t)
-		return
+		defer heap.Push(&q.ready, t)
 	}
-	t.items = append(t.items, it)
-	t.weight, it.owner = weight, t
+	i, _ := slices.BinarySearchFunc(t.items, it.seq, func(o *TagItem[T], seq uint64) int { return cmp.Compare(o.seq, seq) })
+	t.items = slices.Insert(t.items, i, it)
+	t.weight, it.owner = it.weight, t
 }
 
 // Best returns up to n items to bid for, in order, into into[:0]. They stay
