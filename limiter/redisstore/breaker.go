@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	tripAfter   = 3  // failures in a row, timeouts and connection failures alone
+	tripAfter   = 3  // failures of the server in a row
 	tripMinimum = 20 // calls in the window before the ratio counts
 	windowSlots = 10
 	windowStep  = 100 * time.Millisecond // the window is windowSlots steps: 1 s
@@ -51,8 +51,8 @@ func (b *breaker) refusal() error {
 	return b.err
 }
 
-// record counts the outcome of a batch. hard says that failures were timeouts
-// or of the connection: a batch that fails so is one event, not many.
+// record counts the outcome of a batch. hard says that the server failed, not a
+// single call: a batch that fails so is one event, not many.
 func (b *breaker) record(now time.Time, ok, bad int64, hard bool, why string) {
 	if ok > 0 {
 		b.lastOK.Store(now.UnixNano())

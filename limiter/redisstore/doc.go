@@ -45,8 +45,9 @@
 //
 // # Breaker
 //
-// Open after 3 timeouts or connection failures with no success between them, or
-// when half of at least 20 calls within a second failed. While it is open every
+// Open after 3 failures of the server (a timeout, a connection lost or refused,
+// LOADING, READONLY and the like) with no success between them, or when half of
+// at least 20 calls within a second failed in any way. While it is open every
 // call fails at once. One probe at a time, which writes, so that a read-only or
 // full server is not taken for a healthy one, closes it: after 0.5 s, then each
 // second. The same probe runs when nothing has succeeded for a while, so that

@@ -20,11 +20,13 @@ const (
 	kindReply      = "reply"      // a reply that no script of ours gives
 )
 
-// codes are the error replies worth telling apart. The first word of an error
-// reply is its code, a part of the protocol; the rest is prose.
-var codes = []string{
-	"LOADING", "READONLY", "BUSY", "OOM", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
-	"MASTERDOWN", "MISCONF", "NOREPLICAS", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT",
+// codes are the error replies worth telling apart, and whether they are about
+// the whole server (true) or about the keys of one call. The first word of an
+// error reply is its code, a part of the protocol; the rest is prose.
+var codes = map[string]bool{
+	"LOADING": true, "READONLY": true, "BUSY": true, "OOM": true, "CLUSTERDOWN": true, "MASTERDOWN": true,
+	"MISCONF": true, "NOREPLICAS": true, "NOAUTH": true, "WRONGPASS": true, "NOPERM": true,
+	"TRYAGAIN": false, "MOVED": false, "ASK": false, "NOSCRIPT": false,
 }
 
 // failure is an error of one call, with its kind.
@@ -37,9 +39,11 @@ func (f *failure) Error() string { return f.kind + ": " + f.err.Error() }
 
 func (f *failure) Unwrap() error { return f.err }
 
-// hard reports whether the failure is a sign of a dead or hung server, not an
-// answer of a living one.
-func (f *failure) hard() bool { return f.kind == kindTimeout || f.kind == kindConnection }
+// hard reports whether the failure is one of the whole server, so that a few in
+// a row are enough to leave it alone.
+func (f *failure) hard() bool {
+	return f.kind == kindTimeout || f.kind == kindConnection || codes[f.kind]
+}
 
 var (
 	errTimeout   = &failure{kindTimeout, errors.New("no answer within the budget")}
@@ -55,10 +59,8 @@ var (
 func classify(err error) (*failure, ran) {
 	if re, ok := rueidis.IsRedisErr(err); ok {
 		code, _, _ := strings.Cut(re.Error(), " ")
-		for _, c := range codes {
-			if c == code {
-				return &failure{c, err}, ranNot
-			}
+		if _, known := codes[code]; known {
+			return &failure{code, err}, ranNot
 		}
 		return &failure{kindScript, err}, ranNot
 	}

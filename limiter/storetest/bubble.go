@@ -41,6 +41,7 @@ type Link struct {
 	mu     sync.Mutex
 	thawed *sync.Cond
 	frozen bool
+	muted  bool
 	cut    bool
 	conns  map[*pipe]struct{}
 }
@@ -107,6 +108,21 @@ func (l *Link) Thaw() {
 	l.thawed.Broadcast()
 }
 
+// Mute holds back every reply; the server reads and executes as usual.
+func (l *Link) Mute() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.muted = true
+}
+
+// Unmute ends Mute.
+func (l *Link) Unmute() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.muted = false
+	l.thawed.Broadcast()
+}
+
 // pipe is a connection whose writes never wait for the server to read. A plain
 // net.Pipe would deadlock a client that sends a batch before it reads.
 type pipe struct {
@@ -149,6 +165,9 @@ func (p *pipe) Read(data []byte) (int, error) {
 	n, err := p.Conn.Read(data)
 	p.link.mu.Lock()
 	defer p.link.mu.Unlock()
+	for p.link.muted && !p.closed {
+		p.link.thawed.Wait()
+	}
 	if p.closed {
 		return 0, net.ErrClosed
 	}
