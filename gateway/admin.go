@@ -56,6 +56,8 @@ func (g *Gateway) guarded(next http.Handler) http.Handler {
 	})
 }
 
+// live answers as long as the process can answer at all. Whatever is wrong
+// outside of it, a restart would not help.
 func (g *Gateway) live(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintln(w, "ok")
@@ -72,12 +74,15 @@ type readiness struct {
 	Fleet    fleetState `json:"fleet"`
 }
 
+// storeState is the store as this replica sees it, and since when.
 type storeState struct {
 	Usable bool      `json:"usable"`
 	State  string    `json:"state"`
 	Since  time.Time `json:"since,omitzero"`
 }
 
+// fleetState is the gossip view: how many replicas, and how old the oldest news
+// of any of them is.
 type fleetState struct {
 	Members int   `json:"members"`
 	Fresh   bool  `json:"fresh"`
@@ -111,6 +116,8 @@ func (g *Gateway) readiness() readiness {
 	return out
 }
 
+// ready answers load balancers, which look at the status alone, and operators,
+// who see the reasons if they have the token.
 func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 	state := g.readiness()
 	var body any = state
@@ -126,7 +133,8 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(body) // a probe that left cannot be told
 }
 
-// debug writes the live state as text for people. Identities are hashes.
+// debug writes the live state as text for people. Identities are hashes: who
+// knows a name can find it here, who does not learns none.
 func (g *Gateway) debug(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	health := g.opts.Store()

@@ -28,6 +28,8 @@ func (g *Gateway) serve(x *exchange, r *http.Request) {
 		x.fail(*wrong)
 		return
 	}
+	// The model comes from the body, so it is known only now; everything is
+	// charged in one call, the limits before authentication included.
 	ids.Model = limiter.Hash(limiter.Model, job.model)
 	grant := g.admit(x, r.Context(), limiter.Request{
 		Identities: ids,
@@ -77,7 +79,9 @@ func (g *Gateway) admit(x *exchange, ctx context.Context, request limiter.Reques
 }
 
 // deny answers a request without a valid key: 401, unless the limits before
-// authentication refuse it first. Guessing keys is so limited like any use.
+// authentication refuse it first. Guessing keys is so limited like any use. The
+// body is not read, and the slot of the client is held just as long as it takes
+// to say no.
 func (g *Gateway) deny(x *exchange, r *http.Request, ids limiter.Identities) {
 	grant := g.admit(x, r.Context(), limiter.Request{Identities: ids, Deadline: x.deadline, Anonymous: true})
 	if grant == nil {
@@ -94,6 +98,8 @@ func (g *Gateway) deny(x *exchange, r *http.Request, ids limiter.Identities) {
 }
 
 // describe puts what a caller may know about its admission into its headers.
+// They are set before the upstream is called and stay on whatever answer
+// follows, a 502 included: the wait and the charge have happened.
 func (g *Gateway) describe(h http.Header, grant *limiter.Grant) {
 	setLevels(h, grant.Levels(), 0)
 	if line := grant.Line(); line != nil {

@@ -84,6 +84,7 @@ func (g *Gateway) estimate(x *exchange, r *http.Request, up *upstream) (job, *fa
 }
 
 // passing prepares a body that is not looked at: streamed, but for small ones.
+// A body of unknown length is bounded while it streams (see upload).
 func (g *Gateway) passing(r *http.Request) (body, *failure) {
 	most := g.cfg.Server.MaxUpload
 	switch {
@@ -112,7 +113,9 @@ func opaque(h http.Header) bool {
 	return kind == "application/octet-stream"
 }
 
-// readBody reads a whole body of at most the given size.
+// readBody reads a whole body of at most the given size. One that announces
+// more is refused before a byte of it is read; the read deadline that observe
+// set ends one that never comes.
 func readBody(r *http.Request, most config.Size) ([]byte, *failure) {
 	if r.ContentLength > int64(most) {
 		f := bodyTooLarge(most)
@@ -134,7 +137,9 @@ func readBody(r *http.Request, most config.Size) ([]byte, *failure) {
 	return buf.Bytes(), nil
 }
 
-// ask is what the members of a request object say about its cost.
+// ask is what the members of a request object say about its cost. The names are
+// those of OpenAI's completions, chat, responses and embeddings, and of what
+// other providers call the same.
 type ask struct {
 	model      string
 	badModel   bool
@@ -172,7 +177,8 @@ func readAsk(data []byte) (ask, bool) {
 	return a, true
 }
 
-// number reads a count in 0..maxEstimate; anything else is missing.
+// number reads a count in 0..maxEstimate; anything else is missing, and for the
+// upstream to complain about.
 func number(value []byte, missing int64) int64 {
 	f, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || f < 0 || math.IsNaN(f) {
@@ -208,7 +214,7 @@ func (c textCost) add(o textCost) textCost {
 	return textCost{c.bytes + o.bytes, c.units + o.units}
 }
 
-// tokens rounds up.
+// tokens rounds up: a prompt of one letter costs something.
 func (c textCost) tokens() int64 {
 	return (c.bytes+bytesPerToken-1)/bytesPerToken + c.units
 }

@@ -19,7 +19,10 @@ import (
 )
 
 // newTransport returns a connection pool for one upstream. It neither asks for
-// compression nor undoes it.
+// compression nor undoes it: bytes pass as they are. Connections are kept in
+// numbers that suit one busy upstream (the standard library keeps two, and
+// would open a new one for almost every request); how many are open at once is
+// bounded by the requests that are served at once.
 func newTransport(t config.UpstreamTimeouts) *http.Transport {
 	dialer := &net.Dialer{Timeout: t.Connect, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -122,7 +125,8 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, up
 	return out
 }
 
-// setBody attaches the body. One held in memory can be sent again, so that the
+// setBody attaches the body. Its length is kept as the caller gave it, so that
+// the upstream sees a Content-Length where there was one. One held in memory can be sent again, so that the
 // transport may retry when a kept connection turns out to be dead before
 // anything was written.
 func (g *Gateway) setBody(out *http.Request, b body, dog *watchdog) {
@@ -152,7 +156,8 @@ func (g *Gateway) setCredential(h http.Header, up *upstream) {
 	}
 }
 
-// setForwarded says who the caller is. What a peer that is no trusted proxy
+// setForwarded says who the caller is, in the headers that servers commonly
+// read. What a peer that is no trusted proxy
 // claims about that is replaced, not extended.
 func (g *Gateway) setForwarded(h http.Header, r *http.Request) {
 	peer := peerAddr(r)
@@ -209,7 +214,8 @@ type upload struct {
 	dog  *watchdog
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. Running over the bound is an error rather than an
+// end, so that the upstream never takes a cut body for a whole one.
 func (u *upload) Read(p []byte) (int, error) {
 	n, err := u.r.Read(p)
 	u.dog.pat()
@@ -244,7 +250,8 @@ func watch(cancel context.CancelCauseFunc, t config.UpstreamTimeouts) *watchdog 
 	return d
 }
 
-// pat restarts the time in which the next sign of life must come.
+// pat restarts the time in which the next sign of life must come. It is called
+// for each part of a body in either direction, and costs one timer reset.
 func (d *watchdog) pat() {
 	if d.inside.Load() {
 		d.timer.Reset(d.limits.Idle)

@@ -99,7 +99,8 @@ func (g *Gateway) Drain() {
 // Running returns the number of requests being served or waiting.
 func (g *Gateway) Running() int64 { return g.running.Load() }
 
-// CloseIdle closes idle connections to the upstreams.
+// CloseIdle closes idle connections to the upstreams. Requests that run are not
+// touched.
 func (g *Gateway) CloseIdle() {
 	for _, r := range g.routes {
 		if c, ok := r.upstream.transport.(interface{ CloseIdleConnections() }); ok {
@@ -108,7 +109,7 @@ func (g *Gateway) CloseIdle() {
 	}
 }
 
-// prefixes parses address ranges.
+// prefixes parses address ranges, all of them before it says which are wrong.
 func prefixes(texts []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	var errs []error

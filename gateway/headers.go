@@ -16,14 +16,16 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 // milliseconds writes a span of time, rounded down: it tells of the past.
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// setRetry tells when to come back, in the standard header and in the finer
-// one that OpenAI's and Anthropic's SDKs read first.
+// setRetry tells when to come back, in the standard header (RFC 9110 §10.2.3,
+// here always seconds and never 0, which SDKs take for "at once") and in the
+// finer one that OpenAI's and Anthropic's SDKs read first.
 func setRetry(h http.Header, secs, ms int64) {
 	h.Set("Retry-After", strconv.FormatInt(secs, 10))
 	h.Set("retry-after-ms", strconv.FormatInt(ms, 10))
 }
 
-// setLine describes a wait in line.
+// setLine describes a wait in line: where the request stood, how long it has
+// waited, and whether that was counted over this replica or the whole fleet.
 func setLine(h http.Header, line *limiter.LineInfo) {
 	h.Set("x-fair-queue-position", strconv.Itoa(line.Position))
 	h.Set("x-fair-queue-wait-ms", milliseconds(line.Waited))
@@ -76,7 +78,8 @@ func policyOf(r limiter.Rate) (quota, window int64) {
 	return r.Limit, 0
 }
 
-// setFamily sets x-ratelimit-{limit,remaining,reset}-unit.
+// setFamily sets x-ratelimit-{limit,remaining,reset}-unit. The reset is a
+// duration as Go writes it (6m0s, 250ms), as OpenAI's own are.
 func setFamily(h http.Header, unit string, l *limiter.Level) {
 	if l == nil {
 		return
@@ -87,7 +90,7 @@ func setFamily(h http.Header, unit string, l *limiter.Level) {
 	h.Set("x-ratelimit-reset-"+unit, reset.String())
 }
 
-// setField writes a structured field of one item.
+// setField writes a structured field (RFC 9651) that is a list of one item.
 func setField(h http.Header, name string, item httpsfv.Item) {
 	if text, err := httpsfv.Marshal(httpsfv.List{item}); err == nil {
 		h.Set(name, text)

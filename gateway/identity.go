@@ -118,7 +118,8 @@ func clientAddr(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return peer
 }
 
-// peerAddr is the other end of the connection.
+// peerAddr is the other end of the connection. Zones are dropped and IPv4 in
+// IPv6 notation becomes IPv4, so that one client has one spelling.
 func peerAddr(r *http.Request) netip.Addr {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -136,6 +137,7 @@ func parseHop(text string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), err == nil
 }
 
+// contains reports whether any range holds ip; the zero Addr is in none.
 func contains(ranges []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip) })
 }

@@ -39,7 +39,9 @@ func memberName(quoted []byte) string {
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// valueEnd returns the index behind the value that starts at i.
+// valueEnd returns the index behind the value that starts at i. It counts
+// brackets instead of recursing: a body may be nested as deep as json.Valid
+// lets it.
 func valueEnd(data []byte, i int) int {
 	depth := 0
 	for {

@@ -22,6 +22,9 @@ type metrics struct {
 	draining prometheus.Gauge
 }
 
+// newMetrics registers the families with reg, if there is one. The duration is
+// both a classic histogram and a native one (growth 1.1, at most 160 buckets):
+// scrapers take the one they know.
 func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -67,6 +70,7 @@ func (m *metrics) decide(decision, limitType string) {
 }
 
 // observe records the end of a request. Status 0 means that nothing was sent.
+// Statuses are counted by class, because an upstream may invent any number.
 func (m *metrics) observe(upstream string, status int, took time.Duration) {
 	if upstream == "" {
 		upstream = "none"

@@ -24,7 +24,8 @@ type exchange struct {
 	status   int       // 0: nothing sent yet
 }
 
-// WriteHeader implements http.ResponseWriter.
+// WriteHeader implements http.ResponseWriter. Informational statuses (1xx) do
+// not begin the answer.
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && status >= http.StatusOK {
 		x.status = status
@@ -43,7 +44,7 @@ func (x *exchange) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// fail answers with an error of our own.
+// fail answers with an error of our own. Nothing must have been sent yet.
 func (x *exchange) fail(f failure) { f.write(x, x.request) }
 
 // errTotal is the cause of a request's end when its total timeout has passed.

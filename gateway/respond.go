@@ -22,6 +22,8 @@ type envelope struct {
 	Error errorBody `json:"error"`
 }
 
+// errorBody has the fields that OpenAI's SDKs read, in their order, and our own
+// details.
 type errorBody struct {
 	Message string   `json:"message"`
 	Type    string   `json:"type"`
@@ -30,7 +32,9 @@ type errorBody struct {
 	Details *details `json:"details,omitempty"`
 }
 
-// details tell programs what the message tells people.
+// details tell programs what the message tells people. Optional fields are left
+// out rather than null or zero: without a wait line its answers must not change
+// by a byte.
 type details struct {
 	LimitType         string     `json:"limit_type,omitempty"`
 	Reason            string     `json:"reason,omitempty"`
@@ -40,6 +44,7 @@ type details struct {
 	Dimension         string     `json:"dimension,omitempty"` // of a token budget
 }
 
+// fairQueue is what became of a request in the wait line.
 type fairQueue struct {
 	TenantDimension string `json:"tenant_dimension"`
 	Reason          string `json:"reason"`
@@ -47,7 +52,8 @@ type fairQueue struct {
 	WaitedMS        int64  `json:"waited_ms"`
 }
 
-// failure is one answer that is not the upstream's.
+// failure is one answer that is not the upstream's. It is a value, complete
+// before the first byte is sent, so that an answer is never half written.
 type failure struct {
 	status  int
 	kind    string
@@ -89,16 +95,19 @@ var (
 		message: "The field model is not text."}
 )
 
+// bodyTooLarge names the bound: whoever meets it should not have to search.
 func bodyTooLarge(most fmt.Stringer) failure {
 	return failure{status: http.StatusRequestEntityTooLarge, kind: kindInvalid, code: "body_too_large",
 		message: fmt.Sprintf("The request body is larger than %v.", most)}
 }
 
+// unknownURL repeats the path as it was matched, decoded.
 func unknownURL(r *http.Request) failure {
 	return failure{status: http.StatusNotFound, kind: kindInvalid, code: "unknown_url",
 		message: fmt.Sprintf("Unknown URL: %s %s.", shorten(r.Method), shorten(r.URL.Path))}
 }
 
+// unknownModel uses the code that OpenAI uses.
 func unknownModel(model string) failure {
 	return failure{status: http.StatusNotFound, kind: kindInvalid, code: "model_not_found",
 		message: fmt.Sprintf("The model %q does not exist here.", shorten(model))}
@@ -137,8 +146,8 @@ func (f failure) write(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers a refusal of the limiter: 429, or 503 when this replica is
-// leaving. A request that can never pass gets no Retry-After and is marked for
+// refuse answers a refusal of the limiter: 429 for the caller's own limit, 503
+// when it is this replica that is leaving. A request that can never pass gets no Retry-After and is marked for
 // SDKs not to retry.
 func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
 	f := failure{status: http.StatusTooManyRequests, kind: kindLimit, code: "rate_limited", message: explain(r)}
@@ -147,6 +156,7 @@ func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
 	} else {
 		g.metrics.exceeded.WithLabelValues(r.LimitType()).Inc()
 	}
+	// Only what is true of this refusal is said; see details.
 	h, d := x.Header(), &details{LimitType: r.LimitType(), Reason: string(r.Reason)}
 	f.details = d
 	var secs int64

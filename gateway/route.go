@@ -20,14 +20,15 @@ type route struct {
 	upstream *upstream
 }
 
-// upstream is one server behind the gateway.
+// upstream is one server behind the gateway, with what is worked out once.
 type upstream struct {
 	config.Upstream
 	base      *url.URL
 	transport http.RoundTripper
 }
 
-// serves reports whether the upstream takes requests for model.
+// serves reports whether the upstream takes requests for model. Requests that
+// name none (a list of models, say) are always taken.
 func (u *upstream) serves(model string) bool {
 	return model == "" || len(u.Models) == 0 || slices.Contains(u.Models, model)
 }
@@ -70,6 +71,7 @@ func routes(cfg *config.Config, shared http.RoundTripper) ([]route, error) {
 	return table, errors.Join(errs...)
 }
 
+// boolInt makes booleans sortable, false first.
 func boolInt(b bool) int {
 	if b {
 		return 1

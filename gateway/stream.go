@@ -55,7 +55,9 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 }
 
 // copyBody copies every part of an answer as it arrives: one read, one write,
-// one flush. The error is that of the side that broke.
+// one flush. Nothing waits for a buffer to fill, so the first token of a
+// completion is as fast as without us, and a slow reader slows the upstream
+// instead of filling our memory. The error is that of the side that broke.
 func copyBody(w io.Writer, conn *http.ResponseController, r io.Reader, dog *watchdog, meter *meter) error {
 	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
@@ -115,6 +117,7 @@ next:
 	}
 }
 
+// mediaType is the content type without parameters, in small letters.
 func mediaType(h http.Header) string {
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	return kind
@@ -127,7 +130,8 @@ type meter struct {
 	object *usageScanner // of a JSON object
 }
 
-// newMeter returns a meter for an answer that may tell its usage, else nil.
+// newMeter returns a meter for an answer that may tell its usage, else nil: of
+// errors nothing is charged, and compressed bytes are not undone.
 func newMeter(resp *http.Response, up *upstream, sse bool) *meter {
 	plain := resp.Header.Get("Content-Encoding") == "" || resp.Header.Get("Content-Encoding") == "identity"
 	switch {
@@ -141,6 +145,7 @@ func newMeter(resp *http.Response, up *upstream, sse bool) *meter {
 	return nil
 }
 
+// observe looks at a part of the answer; it does not keep it.
 func (m *meter) observe(p []byte) {
 	switch {
 	case m == nil:

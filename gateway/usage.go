@@ -13,7 +13,9 @@ type usage struct {
 	seen       bool
 }
 
-// total returns the tokens used; false when nothing was reported.
+// total returns the tokens used; false when nothing was reported. OpenAI's chat
+// calls the parts prompt and completion, its responses and Anthropic's messages
+// input and output; a total that leaves out a part counts less than the parts.
 func (u usage) total() (int64, bool) {
 	sum := max(u.Prompt, u.Input) + max(u.Completion, u.Output)
 	return max(u.Total, sum), u.seen
@@ -64,7 +66,8 @@ type usageScanner struct {
 // reset prepares for the next object. What was found stays.
 func (s *usageScanner) reset() { *s = usageScanner{usage: s.usage, capture: s.capture[:0:0]} }
 
-// scan reads the next piece.
+// scan reads the next piece. Outside strings only brackets and colons matter,
+// inside them only quotes and backslashes.
 func (s *usageScanner) scan(p []byte) {
 	for _, b := range p {
 		if s.capture != nil {
@@ -138,7 +141,8 @@ func (s *usageScanner) open(b byte) {
 	}
 }
 
-// close leaves an object or list.
+// close leaves an object or list. A surplus bracket takes the depth below zero,
+// where nothing is looked for any more.
 func (s *usageScanner) close() {
 	s.depth--
 	if s.capture != nil && s.depth == s.ends {

@@ -43,17 +43,21 @@ func (c *Config) check() []Problem {
 	return k.problems
 }
 
-// checker collects what is wrong with one configuration.
+// checker collects what is wrong with one configuration. Its methods look at
+// one section each and never stop at the first mistake.
 type checker struct {
 	*Config
 	problems []Problem
 	warned   []Problem
 }
 
+// wrong records a mistake in the field at path. The text says what is wrong
+// with the value, fix what to write instead, in the imperative.
 func (k *checker) wrong(path, fix, format string, args ...any) {
 	k.problems = append(k.problems, Problem{Line: k.line(path), Path: path, What: fmt.Sprintf(format, args...), Fix: fix})
 }
 
+// warn records a setting that is allowed and has no effect.
 func (k *checker) warn(path, fix, format string, args ...any) {
 	k.warned = append(k.warned, Problem{Line: k.line(path), Path: path, What: fmt.Sprintf(format, args...), Fix: fix})
 }
@@ -69,7 +73,8 @@ func (k *checker) line(path string) int {
 	return 0
 }
 
-// written reports whether a field stands in the file.
+// written reports whether a field stands in the file. Nothing does when the
+// configuration was built in Go, where zero is as good as absent.
 func (k *checker) written(path string) bool { return k.lines[path] > 0 }
 
 // enums checks every field that has an enum tag. A field may be empty where
@@ -101,19 +106,24 @@ func (k *checker) enums(v reflect.Value, path string) {
 	}
 }
 
+// positive checks a timeout: zero would mean either at once or never, and the
+// standard library means now the one, now the other.
 func (k *checker) positive(path string, d time.Duration) {
 	if d <= 0 {
 		k.wrong(path, "write a duration above zero", "%v is not above zero", d)
 	}
 }
 
+// atLeast checks a count or size against its lower bound.
 func (k *checker) atLeast(path string, n, least int64) {
 	if n < least {
 		k.wrong(path, fmt.Sprintf("write %d or more", least), "%d is below %d", n, least)
 	}
 }
 
-// hostPort checks an address. Its host may be empty only for listeners.
+// hostPort checks an address and reports whether it is one. A listener's host
+// may be empty (all interfaces) and its port 0 (any that is free); a server
+// that is to be reached needs both.
 func (k *checker) hostPort(path, addr string, listener bool) bool {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil && (listener || host != "") {
@@ -125,6 +135,7 @@ func (k *checker) hostPort(path, addr string, listener bool) bool {
 	return false
 }
 
+// server checks the listeners and the bounds on what they accept.
 func (k *checker) server() {
 	s := k.Server
 	k.hostPort("server.listen", s.Listen, true)
@@ -151,7 +162,8 @@ func (k *checker) server() {
 }
 
 // Loopback reports whether a listener's address can be reached from this
-// machine only.
+// machine only. A host name other than localhost is not looked up, and so is
+// taken to be reachable from outside.
 func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip, perr := netip.ParseAddr(host)
@@ -159,6 +171,7 @@ func Loopback(addr string) bool {
 }
 
 // ParsePrefix reads a CIDR, or a single address as the range of itself alone.
+// Host bits are dropped, and IPv4 in IPv6 notation becomes IPv4.
 func ParsePrefix(text string) (netip.Prefix, error) {
 	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
 		ip = ip.Unmap()
@@ -168,6 +181,8 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	return p.Masked(), err
 }
 
+// redis checks the store. Settings of a server are of no use to the embedded
+// one; whoever wrote them probably meant the server.
 func (k *checker) redis() {
 	r := k.Redis
 	k.positive("redis.timeout", r.Timeout)
@@ -186,6 +201,9 @@ func (k *checker) redis() {
 	}
 }
 
+// fleet checks the gossip. That replicas with a store each would enforce each
+// limit once per replica is an error, because nothing would look wrong until
+// the provider's bill.
 func (k *checker) fleet() {
 	f := k.Fleet
 	if k.Redis.Mode == ModeEmbedded && len(f.Join) > 0 {
@@ -218,6 +236,8 @@ func (k *checker) fleet() {
 	}
 }
 
+// keys checks that each key has a name and a secret of its own: with two names
+// for one secret the first or the last would win, by chance of the order.
 func (k *checker) keys() {
 	if len(k.Keys) == 0 && !k.Anonymous {
 		k.wrong("keys", "add a key, or set anonymous: true", "there are no keys, so every request would be refused")
@@ -239,7 +259,8 @@ func (k *checker) keys() {
 	}
 }
 
-// secretOf checks that a key has one usable secret that no other key has.
+// secretOf checks that a key has one usable secret that no other key has. A
+// digest that is none is not quoted: people paste raw keys there.
 func (k *checker) secretOf(key Key, i int, at string, digests map[[32]byte]int) {
 	switch {
 	case key.Key != "" && key.Digest != "":
@@ -261,6 +282,8 @@ func (k *checker) secretOf(key Key, i int, at string, digests map[[32]byte]int) 
 	digests[sum] = i
 }
 
+// upstreams checks where requests go. One without a route is only a warning:
+// it may be there to be switched to.
 func (k *checker) upstreams() {
 	names := map[string]int{}
 	for i, u := range k.Upstreams {
@@ -304,6 +327,9 @@ func (k *checker) upstreamURL(path, text string) {
 	}
 }
 
+// routes checks the table. The order in the file means nothing (the longest
+// match wins), so that two routes for the same requests are a mistake, never
+// a fallback.
 func (k *checker) routes() {
 	if len(k.Routes) == 0 {
 		k.wrong("routes", "add a route such as {path: /v1/*, upstream: NAME}", "there are no routes, so every request would be 404")

@@ -52,6 +52,7 @@ func (r *RateLimiting) dimensions() []dimension {
 	}
 }
 
+// rateLimiting checks the limits of every dimension, then the wait line.
 func (k *checker) rateLimiting() {
 	r := &k.RateLimiting
 	k.atLeast("rate_limiting.default_completion_tokens", r.DefaultCompletionTokens, 0)
@@ -76,7 +77,10 @@ func (k *checker) rateLimiting() {
 	k.fairQueuing()
 }
 
-// rule checks the limits of one identity.
+// rule checks the limits of one identity. slots and tokens say what makes sense
+// in its dimension: a cap that is ignored is a warning, because configurations
+// in use have it; a token budget before authentication is an error, because it
+// would look as if it worked.
 func (k *checker) rule(at string, r Rule, slots inFlight, tokens bool) {
 	k.rate(at+".requests", r.Requests)
 	k.rate(at+".tokens", r.Tokens)
@@ -101,7 +105,8 @@ func (r *Rate) most() int64 {
 	return r.Burst
 }
 
-// rate checks one bucket's shape.
+// rate checks one bucket's shape. A missing limit is a mistake, not a zero: a
+// limit of 0 blocks everything and has to be written.
 func (k *checker) rate(at string, r *Rate) {
 	if r == nil {
 		return
@@ -127,7 +132,9 @@ func (k *checker) rate(at string, r *Rate) {
 	}
 }
 
-// override checks that an override's identity can occur at all.
+// override checks that an override's identity can occur at all. Keys are all
+// in this file, so an unknown one is an error. Users, teams and models may
+// come later with a key or a model list: a warning.
 func (k *checker) override(dimension, at, id string) {
 	switch dimension {
 	case "global":
@@ -164,6 +171,8 @@ func (k *checker) someKey(at, what, id string, of func(Key) string) {
 	}
 }
 
+// fairQueuing checks the wait line, and that it is of any use: its settings
+// while it is off, or a line that no limit sends anybody to, are warnings.
 func (k *checker) fairQueuing() {
 	const at = "rate_limiting.fair_queuing"
 	f := k.RateLimiting.FairQueuing
@@ -230,7 +239,8 @@ var tenantOf = map[string]func(Key) string{
 	"api_key": func(k Key) string { return k.ID },
 }
 
-// somethingWaits reports whether any limit can put a request into the line.
+// somethingWaits reports whether any limit can put a request into the line:
+// only refusals on request count, by a dimension that says who is asking, do.
 func (k *checker) somethingWaits() bool {
 	r := k.RateLimiting
 	for _, l := range [...]Limit{r.PerAPIKey, r.PerUser, r.PerTeam, r.PerModel} {
@@ -260,7 +270,9 @@ func ClientIdentity(ip netip.Addr) string {
 	return netip.PrefixFrom(ip, clientBits).Masked().String()
 }
 
-// parseClient reads an override's address and gives its identity.
+// parseClient reads an override's address and gives its identity. A network is
+// accepted only where it is one client's, an IPv6 /64: an override of a wider
+// one would never match.
 func parseClient(text string) (string, error) {
 	if ip, err := netip.ParseAddr(text); err == nil {
 		return ClientIdentity(ip), nil

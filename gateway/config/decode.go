@@ -90,6 +90,7 @@ type decoder struct {
 	nodes    int
 }
 
+// wrong records a mistake at a node; see checker.wrong for the texts.
 func (d *decoder) wrong(n *yaml.Node, path, fix, format string, args ...any) {
 	d.problems = append(d.problems, Problem{Line: n.Line, Path: path, What: fmt.Sprintf(format, args...), Fix: fix})
 }
@@ -113,6 +114,7 @@ func (d *decoder) document(data []byte) (*yaml.Node, bool) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, true
 	} else if err != nil {
+		// The parser tells the line in its text alone.
 		m := yamlLine.FindStringSubmatch(err.Error())
 		if m == nil {
 			m = []string{"", "", err.Error()}
@@ -130,7 +132,8 @@ func (d *decoder) document(data []byte) (*yaml.Node, bool) {
 	return doc.Content[0], true
 }
 
-// value fills v from n.
+// value fills v from n: structs, maps and lists by going into them, anything
+// else from a scalar. What does not fit is recorded, and v keeps its default.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -167,13 +170,18 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
+// isNull reports whether nothing is written where a value belongs.
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
+// empty records a field without a value. Guessing its zero would turn a line
+// that lost its end into a limit of nothing, or into no limit.
 func (d *decoder) empty(n *yaml.Node, t reflect.Type, path string) {
 	d.wrong(n, path, "write "+wanted(t)+", or remove the field", "the field has no value")
 }
 
-// pairs calls f for each key of a mapping that is a plain, unique name.
+// pairs calls f for each key of a mapping that is a plain, unique name. The
+// YAML parser accepts a name twice and leaves it to the reader which one holds;
+// merge keys hide where a value comes from. Both are mistakes here.
 func (d *decoder) pairs(n *yaml.Node, path string, f func(key, value *yaml.Node, path string)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -195,7 +203,8 @@ func (d *decoder) pairs(n *yaml.Node, path string, f func(key, value *yaml.Node,
 	}
 }
 
-// mapping fills a struct.
+// mapping fills a struct. Names are looked for among its fields only: what is
+// known nowhere here is a mistake, with the nearest name as a suggestion.
 func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	fields := fieldsOf(v.Type())
 	d.pairs(n, path, func(key, value *yaml.Node, at string) {
@@ -209,7 +218,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	})
 }
 
-// entries fills a map from text to structs.
+// entries fills a map from text to structs, whose names are identities.
 func (d *decoder) entries(n *yaml.Node, v reflect.Value, path string) {
 	v.Set(reflect.MakeMap(v.Type()))
 	d.pairs(n, path, func(key, value *yaml.Node, at string) {
@@ -268,7 +277,8 @@ var (
 	secretType   = reflect.TypeFor[Secret]()
 )
 
-// parseInto reads text as v's type.
+// parseInto reads text as v's type. It is stricter than YAML: yes and on are
+// no booleans, 1_000 and 1e3 no whole numbers, a bare number no duration.
 func parseInto(v reflect.Value, text string) error {
 	switch v.Type() {
 	case durationType:
@@ -349,13 +359,14 @@ func wanted(t reflect.Type) string {
 	return "text"
 }
 
-// brief is wanted without the examples.
+// brief is wanted without the examples, for the middle of a sentence.
 func brief(t reflect.Type) string {
 	text, _, _ := strings.Cut(wanted(t), ",")
 	return text
 }
 
-// field is one field of a struct as YAML sees it.
+// field is one field of a struct as YAML sees it: the one description of the
+// tree that reading, checking, showing and the schema all go by.
 type field struct {
 	name  string
 	index []int
@@ -381,6 +392,8 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
+// fieldNames lists the names in the order of the structs, which is the order
+// people read them in.
 func fieldNames(fields []field) []string {
 	names := make([]string, len(fields))
 	for i, f := range fields {

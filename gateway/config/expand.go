@@ -20,6 +20,8 @@ func expand(text string, env func(string) (string, bool)) (string, error) {
 	return expandDepth(text, env, 0)
 }
 
+// expandDepth is expand inside depth defaults. It looks for the next reference,
+// copies what stands before it, and goes on behind it.
 func expandDepth(text string, env func(string) (string, bool), depth int) (string, error) {
 	if depth > maxReferences {
 		return "", fmt.Errorf("references are nested deeper than %d", maxReferences)
@@ -68,7 +70,9 @@ func cutReference(text string) (body, rest string, ok bool) {
 	return "", "", false
 }
 
-// reference resolves what stands between the braces.
+// reference resolves what stands between the braces. As in a shell, :- also
+// replaces a variable that is set and empty: deployments pass on variables that
+// nobody filled in.
 func reference(body string, env func(string) (string, bool), depth int) (string, error) {
 	name, fallback, hasFallback := strings.Cut(body, ":-")
 	if !validName(name) {

@@ -19,6 +19,7 @@ func (c *Config) Limiter() limiter.Config {
 		OnOutage:      map[limiter.Dimension]limiter.OutagePolicy{},
 		Fair:          c.fair(),
 	}
+	// Both lists have the same order; a test of the result would notice.
 	for i, d := range limiter.Dimensions {
 		entry := r.dimensions()[i]
 		limit := limiter.Limit{Rule: entry.rule(entry.limit.Rule), Overrides: map[limiter.ID]limiter.Rule{}}
@@ -45,7 +46,8 @@ func (c *Config) Limiter() limiter.Config {
 	return out
 }
 
-// rule translates one identity's limits, without the caps that are ignored.
+// rule translates one identity's limits, without the caps that are ignored in
+// its dimension: the limiter would enforce them.
 func (d dimension) rule(r Rule) limiter.Rule {
 	out := limiter.Rule{Requests: r.Requests.limiter(), Tokens: r.Tokens.limiter()}
 	if d.slots == inFlightOK {
@@ -54,6 +56,8 @@ func (d dimension) rule(r Rule) limiter.Rule {
 	return out
 }
 
+// limiter translates a bucket: burst defaults to the limit, and a bucket that
+// blocks everything has none.
 func (r *Rate) limiter() *limiter.Rate {
 	if r == nil {
 		return nil

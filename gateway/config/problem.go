@@ -64,7 +64,8 @@ func sortProblems(ps []Problem) {
 }
 
 // didYouMean suggests the nearest of the known names, or lists them all when
-// none is near.
+// none is near. Near is a third of the name's length in edits, at least one:
+// farther, a suggestion is more often wrong than right.
 func didYouMean(name string, known []string) string {
 	best, distance := "", max(1, len(name)/3)+1
 	for _, k := range known {
@@ -78,7 +79,7 @@ func didYouMean(name string, known []string) string {
 	return "known here: " + strings.Join(known, ", ")
 }
 
-// editDistance counts the insertions, deletions, substitutions and swaps of
+// editDistance measures how far a slip of the fingers is from a name. It counts the insertions, deletions, substitutions and swaps of
 // neighbours that turn a into b (optimal string alignment).
 func editDistance(a, b string) int {
 	rows := make([][]int, len(a)+1)

@@ -58,7 +58,8 @@ func schemaOf(v reflect.Value, f field, defaults bool) map[string]any {
 	return s
 }
 
-// objectSchema describes a struct: every field by name, and nothing else.
+// objectSchema describes a struct: every field by name, and nothing else. Null
+// is allowed as by the reader, for sections with everything commented out.
 func objectSchema(v reflect.Value, defaults bool) map[string]any {
 	properties := map[string]any{}
 	for _, f := range fieldsOf(v.Type()) {
@@ -85,7 +86,8 @@ func objectSchema(v reflect.Value, defaults bool) map[string]any {
 	return s
 }
 
-// scalarSchema describes a single value, or a reference in its place.
+// scalarSchema describes a single value, or a reference in its place, whose
+// content an editor cannot know.
 func scalarSchema(t reflect.Type, f field) map[string]any {
 	fromEnv := map[string]any{"type": "string", "pattern": referencePattern}
 	or := func(s map[string]any) map[string]any { return map[string]any{"anyOf": []any{s, fromEnv}} }
@@ -109,7 +111,8 @@ func scalarSchema(t reflect.Type, f field) map[string]any {
 	return map[string]any{"type": []string{"string", "number", "boolean"}}
 }
 
-// defaultText tells the default of a field that has one.
+// defaultText tells the default of a field that has one. It stands in the
+// description, because editors show that and not the schema's default.
 func defaultText(v reflect.Value) string {
 	switch v.Kind() {
 	case reflect.Struct, reflect.Map, reflect.Slice, reflect.Pointer:

@@ -52,7 +52,9 @@ func nodeOf(v reflect.Value) *yaml.Node {
 	return scalarNode(v)
 }
 
-// structNode renders the fields in the order of their declaration.
+// structNode renders the fields in the order of their declaration, and what is
+// effective rather than what was written: a burst that defaults to its limit is
+// shown as that.
 func structNode(v reflect.Value) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for _, f := range fieldsOf(v.Type()) {
@@ -84,6 +86,8 @@ func (k Key) shortDigest() string {
 	return fmt.Sprintf("%s%x…", digestPrefix, sum[:4])
 }
 
+// scalarNode renders one value with its unit. Floats use as few digits as read
+// back to the same number.
 func scalarNode(v reflect.Value) *yaml.Node {
 	switch v.Type() {
 	case durationType:
@@ -109,6 +113,7 @@ func text(s string) *yaml.Node {
 	return n
 }
 
+// flowIfEmpty writes [] and {}, which block style has no way to say.
 func flowIfEmpty(n *yaml.Node) *yaml.Node {
 	if len(n.Content) == 0 {
 		n.Style = yaml.FlowStyle

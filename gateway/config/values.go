@@ -44,7 +44,8 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // decimal 500kB, 10MB, 1GB, or 512B.
 type Size int64
 
-// sizeUnits are tried in order: longer suffixes before those they end in.
+// sizeUnits are tried in order: longer suffixes before those they end in, so
+// that B comes last. The first three are what String writes.
 var sizeUnits = []struct {
 	suffix string
 	bytes  int64
@@ -85,13 +86,16 @@ func (s Size) String() string {
 // digestPrefix names the hash in a digest field.
 const digestPrefix = "sha256:"
 
-// Digest returns the digest field of a raw key.
+// Digest returns the digest field of a raw key, as printf %s KEY | sha256sum
+// would with sha256: in front.
 func Digest(raw string) string {
 	sum := sha256.Sum256([]byte(raw))
 	return digestPrefix + hex.EncodeToString(sum[:])
 }
 
-// Sum returns the SHA-256 of the key, whichever way it was configured.
+// Sum returns the SHA-256 of the key, whichever way it was configured. A plain
+// hash is enough for keys that are random and long; it is what the gateway
+// looks keys up by, for each request.
 func (k Key) Sum() ([sha256.Size]byte, error) {
 	if k.Key != "" {
 		return sha256.Sum256([]byte(k.Key)), nil
@@ -104,7 +108,7 @@ func (k Key) Sum() ([sha256.Size]byte, error) {
 	return sum, nil
 }
 
-// TeamID returns the team, or nothing where the field is one of the
+// TeamID returns the team as an identity, or nothing where the field is one of the
 // placeholders that systems write for "no team": an identity shared by
 // strangers would make them share limits.
 func (k Key) TeamID() string {
