@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -171,22 +172,45 @@ func TestProviderStreams(t *testing.T) {
 	}
 }
 
+// spy is a client that looks into the ledger at every write.
+type spy struct {
+	*httptest.ResponseRecorder
+	ledger  *Ledger
+	running []int64 // requests in flight at each write
+}
+
+// Write implements http.ResponseWriter.
+func (s *spy) Write(p []byte) (int, error) {
+	s.running = append(s.running, s.ledger.Snapshot().Total.InFlight)
+	return s.ResponseRecorder.Write(p)
+}
+
 // TestProviderEndsBeforeLastByte: whoever has read an answer finds the place
-// free, each time. A ledger that let go later would fail this in a few rounds.
+// free, and a stream holds it until then.
 func TestProviderEndsBeforeLastByte(t *testing.T) {
-	u := startUpstream(t, ProviderConfig{})
-	for round := range 200 {
-		body := chatBody
-		if round%2 == 1 {
-			body = `{"stream":true,"messages":[]}`
-		}
-		resp, err := call(t, u, "POST", "/v1/chat/completions", body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		io.Copy(io.Discard, resp.Body)
-		if s := u.Ledger().Snapshot(); s.Total.InFlight != 0 || s.Total.Peak != 1 {
-			t.Fatalf("round %d: %+v after the last byte, want none in flight and peak 1", round, s.Total)
+	p, err := NewProvider(ProviderConfig{Tokens: Constant(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, body := range map[string]string{
+		"/v1/chat/completions": `{"messages":[],"stream":true}`,
+		"/v1/completions":      `{"prompt":""}`,
+		"/v1/embeddings":       `{"input":""}`,
+		"/plain":               "",
+	} {
+		for _, fault := range []Fault{"", FaultBroken} {
+			s := &spy{ResponseRecorder: httptest.NewRecorder(), ledger: p.Ledger()}
+			r := httptest.NewRequest("POST", path, strings.NewReader(body))
+			r.Header.Set(HeaderFault, string(fault))
+			p.ServeHTTP(s, r)
+			if n := len(s.running); n == 0 || s.running[n-1] != 0 {
+				t.Errorf("%s, fault %q: in flight at each write %v, want 0 at the last", path, fault, s.running)
+			}
+			for _, n := range s.running[:len(s.running)-1] {
+				if n != 1 {
+					t.Errorf("%s, fault %q: in flight at each write %v, want 1 before the last", path, fault, s.running)
+				}
+			}
 		}
 	}
 }
@@ -301,19 +325,21 @@ func TestProviderQuota(t *testing.T) {
 			t.Fatalf("status %d, remaining %q, want 200 and %d", resp.StatusCode, got, left)
 		}
 	}
-	resp, err := call(t, u, "POST", "/v1/chat/completions", chatBody)
-	if err != nil {
-		t.Fatal(err)
+	for range 2 { // a refusal takes nothing: the second is told the same
+		resp, err := call(t, u, "POST", "/v1/chat/completions", chatBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body map[string]any
+		if err := json.NewDecoder(resp.Body).Decode(&body); err != nil {
+			t.Fatal(err)
+		}
+		if got := resp.Header.Get("Retry-After"); resp.StatusCode != 429 || got != "1800" || at(t, body, "error", "type") != "requests" {
+			t.Errorf("status %d, Retry-After %q, body %v; want 429, 1800, type requests", resp.StatusCode, got, body)
+		}
 	}
-	var body map[string]any
-	if err := json.NewDecoder(resp.Body).Decode(&body); err != nil {
-		t.Fatal(err)
-	}
-	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "1800" || at(t, body, "error", "type") != "requests" {
-		t.Errorf("status %d, Retry-After %q, body %v; want 429, 1800, type requests", resp.StatusCode, resp.Header.Get("Retry-After"), body)
-	}
-	if s := u.Ledger().Snapshot(); s.Refused != 1 || s.Total.Starts != 2 {
-		t.Errorf("ledger %+v, want 2 starts and 1 refused", s)
+	if s := u.Ledger().Snapshot(); s.Refused != 2 || s.Total.Starts != 2 {
+		t.Errorf("ledger %+v, want 2 starts and 2 refused", s)
 	}
 }
 
