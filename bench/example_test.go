@@ -23,7 +23,7 @@ func ExampleJain() {
 	fair := bench.Satisfaction([]float64{15, 45, 7.5, 7.5}, entitled)
 	greedy := bench.Satisfaction([]float64{60, 18, 1, 1}, entitled)
 	fmt.Printf("%.2f %.2f\n", bench.Jain(fair), bench.Jain(greedy))
-	// Output: 1.00 0.36
+	// Output: 1.00 0.34
 }
 
 func ExampleDriver() {
