@@ -29,7 +29,7 @@ build: ## build bin/headway and bin/headway-bench
 
 .PHONY: test
 test: ## all tests, none skipped; installs redis-server if it is missing (RACE=1: under the race detector; PKG=./x/...: only these)
-	@deploy/need redis-server
+	@deploy/need redis-server $(if $(RACE),gcc=build-essential)
 ifdef PKG
 	$(GOTEST) $(PKG)
 else
