@@ -95,9 +95,9 @@ func (q *Queue[T]) Ahead(it *Item[T]) int {
 	}
 	if t.class != nil {
 		if k >= maxLevels {
-			n -= t.length
+			n -= int(t.length)
 		} else {
-			n -= min(t.length, k)
+			n -= min(int(t.length), k)
 		}
 	}
 	return n
@@ -112,7 +112,7 @@ func turnsOf(x float64) int {
 // earlier counts t's items ahead of it.
 func (t *tenant[T]) earlier(it *Item[T]) int {
 	if it == t.tail {
-		return t.length - 1
+		return int(t.length) - 1
 	}
 	n := 0
 	for p := it.prev; p != nil; p = p.prev {

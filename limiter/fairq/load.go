@@ -26,7 +26,7 @@ func (q *Queue[T]) Loads(n int) []Load {
 	}
 	top := make([]Load, 0, n+1)
 	for _, t := range q.tenants {
-		l := Load{Tenant: t.name, Queued: t.length, Weight: t.weight, Served: float64(t.served)}
+		l := Load{Tenant: t.name, Queued: int(t.length), Weight: t.weight, Served: float64(t.served)}
 		if len(top) == n && compareLoads(l, top[n-1]) >= 0 {
 			continue
 		}

@@ -8,16 +8,16 @@ func (q *Queue[T]) park(t *tenant[T], notBefore time.Time) {
 	if t.class == nil {
 		if notBefore.After(t.notBefore) {
 			t.notBefore = notBefore
-			q.down(t.heapIndex)
+			q.down(int(t.heapIndex))
 		}
 		return
 	}
-	t.banked = t.class.creditOf(t)
+	kept := t.standing()
 	q.leave(t)
-	t.notBefore = notBefore
-	t.heapIndex = len(q.parked)
+	t.spent, t.notBefore = -kept, notBefore
+	t.heapIndex = int32(len(q.parked))
 	q.parked = append(q.parked, t)
-	q.up(t.heapIndex)
+	q.up(int(t.heapIndex))
 }
 
 // unpark returns to the round every tenant whose time has come.
@@ -25,15 +25,15 @@ func (q *Queue[T]) unpark(now time.Time) {
 	for len(q.parked) > 0 && !q.parked[0].notBefore.After(now) {
 		t := q.parked[0]
 		q.unheap(t)
-		q.enter(t, t.banked)
-		t.notBefore, t.banked = time.Time{}, 0
+		q.enter(t, t.standing())
+		t.notBefore = time.Time{}
 	}
 }
 
 // unheap takes t out of the heap of parked tenants. The heap is written out
 // because container/heap would allocate for its interface values.
 func (q *Queue[T]) unheap(t *tenant[T]) {
-	i, last := t.heapIndex, len(q.parked)-1
+	i, last := int(t.heapIndex), len(q.parked)-1
 	q.swap(i, last)
 	q.parked[last] = nil
 	q.parked = q.parked[:last]
@@ -46,7 +46,7 @@ func (q *Queue[T]) unheap(t *tenant[T]) {
 func (q *Queue[T]) swap(i, j int) {
 	p := q.parked
 	p[i], p[j] = p[j], p[i]
-	p[i].heapIndex, p[j].heapIndex = i, j
+	p[i].heapIndex, p[j].heapIndex = int32(i), int32(j)
 }
 
 // sooner orders by instant, then by name so that equal instants end in one

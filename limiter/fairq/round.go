@@ -96,7 +96,7 @@ func (q *Queue[T]) serve(t *tenant[T]) {
 		}
 		return
 	}
-	c.lengths.fell(t.length)
+	c.lengths.fell(int(t.length))
 	t.unlink(t.head)
 	t.spent += oneTurn
 	q.last(t)
@@ -110,7 +110,7 @@ func (q *Queue[T]) serve(t *tenant[T]) {
 func (q *Queue[T]) shrink(t *tenant[T], it *Item[T]) {
 	if t.length > 1 {
 		if t.class != nil {
-			t.class.lengths.fell(t.length)
+			t.class.lengths.fell(int(t.length))
 		}
 		t.unlink(it)
 		return
@@ -127,7 +127,7 @@ func (q *Queue[T]) shrink(t *tenant[T], it *Item[T]) {
 // grew notes that an item was added to t's queue.
 func (q *Queue[T]) grew(t *tenant[T]) {
 	if t.class != nil {
-		t.class.lengths.rose(t.length)
+		t.class.lengths.rose(int(t.length))
 	}
 }
 
@@ -167,11 +167,11 @@ func (q *Queue[T]) restore(t *tenant[T], cr credit, since uint64) {
 func (q *Queue[T]) refund(t *tenant[T], cr credit, since uint64) {
 	t.since = min(t.since, since)
 	if t.class == nil {
-		t.banked = cr
+		t.spent = -cr
 		return
 	}
 	c := t.class
-	c.lengths.rose(t.length)
+	c.lengths.rose(int(t.length))
 	c.unlink(t)
 	t.spent = c.earned - cr
 	c.insertFromFront(t)
@@ -180,7 +180,7 @@ func (q *Queue[T]) refund(t *tenant[T], cr credit, since uint64) {
 func (q *Queue[T]) admit(c *class[T], t *tenant[T]) {
 	t.class = c
 	c.tenants++
-	c.lengths.joined(t.length)
+	c.lengths.joined(int(t.length))
 }
 
 // leave takes t out of the round.
@@ -188,7 +188,7 @@ func (q *Queue[T]) leave(t *tenant[T]) {
 	c := t.class
 	c.unlink(t)
 	c.tenants--
-	c.lengths.left(t.length)
+	c.lengths.left(int(t.length))
 	t.class = nil
 	if c.tenants == 0 {
 		q.dropClass(c)

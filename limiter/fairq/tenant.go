@@ -13,24 +13,23 @@ const maxFree = 1024
 // tenant is one party with items queued. It exists only as long as it has
 // some, so everything here may be forgotten.
 //
-// The first fields are all that a turn touches: at 100,000 tenants the time of
-// a turn is the time to fetch cold cache lines.
+// The first fields are all that a turn of a busy tenant touches, and the whole is
+// two cache lines: at 100,000 tenants the time of a turn is the time to fetch cold
+// memory.
 type tenant[T any] struct {
 	head, tail *Item[T]
 	prev, next *tenant[T] // neighbours in the ring
 	class      *class[T]  // in the round; nil while parked
-	length     int        // items
-	spent      credit     // in the round: credit = class.earned − spent
+	spent      credit     // credit = class.earned − spent; while parked −spent
 	since      uint64     // order among equals: when it joined or was last served
+	length     int32      // items
+	heapIndex  int32      // while parked
 
 	weight     float64 // applies from its next turn on; class.weight until then
 	name       string
-	served     int64  // turns used since it was met
-	generation uint64 // differs from that of every other tenant ever met
-
-	notBefore time.Time // parked until
-	heapIndex int
-	banked    credit // parked: the credit it left the round with
+	served     int64     // turns used since it was met
+	generation uint64    // differs from that of every other tenant ever met
+	notBefore  time.Time // parked until
 }
 
 // meet adds a tenant that is not in the table.
@@ -111,7 +110,7 @@ func (t *tenant[T]) unlink(it *Item[T]) {
 // standing is t's credit, in the round or out of it.
 func (t *tenant[T]) standing() credit {
 	if t.class == nil {
-		return t.banked
+		return -t.spent
 	}
 	return t.class.creditOf(t)
 }

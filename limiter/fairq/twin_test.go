@@ -384,7 +384,7 @@ func invariants[T any](q *Queue[T]) error {
 			if cr := c.creditOf(t).turns(); math.Abs(cr) > 100 {
 				return fmt.Errorf("credit %v of %s", cr, t.name)
 			}
-			n, depth = n+1, depth+t.length
+			n, depth = n+1, depth+int(t.length)
 			for k := range min(t.length, maxLevels) {
 				counted[k]++
 			}
@@ -396,10 +396,10 @@ func invariants[T any](q *Queue[T]) error {
 		inRound, items = inRound+n, items+depth
 	}
 	for i, t := range q.parked {
-		if t.heapIndex != i || t.class != nil || t.length == 0 || i > 0 && q.sooner(i, (i-1)/2) {
+		if int(t.heapIndex) != i || t.class != nil || t.length == 0 || i > 0 && q.sooner(i, (i-1)/2) {
 			return fmt.Errorf("heap is broken at %d (%s)", i, t.name)
 		}
-		items += t.length
+		items += int(t.length)
 	}
 	if inRound+len(q.parked) != len(q.tenants) || items != q.length || len(q.classes) != len(q.round) {
 		return fmt.Errorf("%d in the round, %d parked, %d in the table; %d items of %d", inRound, len(q.parked), len(q.tenants), items, q.length)
