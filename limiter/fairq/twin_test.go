@@ -421,7 +421,7 @@ func TestTwinOnRandomTapes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 4))
-	for range 400 {
+	for range 200 {
 		tape := make([]byte, 300)
 		for i := range tape {
 			tape[i] = byte(rng.IntN(256))
