@@ -85,16 +85,14 @@ func newLines(cfg FairConfig, store Store, fl Fleet, m *metrics) *lines {
 	}
 }
 
-// occupied returns the widest bucket of d that somebody waits for. A newcomer
-// joins that line instead of asking.
+// occupied returns the widest bucket of d that somebody waits for, here or,
+// lately, anywhere. A newcomer joins that line instead of asking.
 func (s *lines) occupied(d *demand) (found BucketID, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.total == 0 {
-		return found, false
-	}
 	d.buckets(func(b BucketID) bool {
-		found, ok = b, s.byBucket[b].waiters() > 0
+		ln := s.byBucket[b]
+		found, ok = b, ln.waiters() > 0 || (ln != nil && ln.turns.contended())
 		return !ok
 	})
 	return found, ok
@@ -116,6 +114,9 @@ func (s *lines) join(w *waiter, at place) Reason {
 	now := time.Now()
 	ln := s.lineLocked(at.bucket, w)
 	s.enterLocked(ln, w, now, at)
+	if ln.turns != nil {
+		ln.turns.busy = now
+	}
 	reason := s.boundLocked(w, now)
 	s.depth[w.tenant.ID]++
 	s.total++
@@ -172,7 +173,7 @@ func (s *lines) lineLocked(b BucketID, w *waiter) *line {
 
 // enterLocked queues w in ln and tells it where it stands.
 func (s *lines) enterLocked(ln *line, w *waiter, now time.Time, at place) {
-	w.line, w.state, ln.touched, w.gate = ln, queued, now, time.Time{}
+	w.line, w.state, ln.touched, w.passed = ln, queued, now, false
 	if ln.accounts != nil {
 		ln.accounts.arrive(w.tenant, now)
 	}
@@ -341,7 +342,7 @@ func (s *lines) refuse(w *waiter, reason Reason, last *Refusal) *Refusal {
 	s.locateLocked(w, now)
 	r := &Refusal{
 		Dimension: ln.bucket.Dimension, Class: Requests, Reason: reason, Levels: last.Levels,
-		RetryAfter: max(s.estimateLocked(w, now, w.position-1), time.Millisecond), Line: w.refusedInfo(now),
+		RetryAfter: max(s.estimateLocked(w, now), time.Millisecond), Line: w.refusedInfo(now),
 	}
 	s.leaveLocked(w)
 	s.pumpLocked(ln, now)

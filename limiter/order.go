@@ -62,7 +62,7 @@ const (
 	gossipError = 300 * time.Millisecond
 	// leadSlack is how many times the error a lead may be before it costs.
 	leadSlack = 3
-	// maxGate is the longest rest for a lead, once per request.
+	// maxGate is how long a lead makes rest before it is looked at again.
 	maxGate = 250 * time.Millisecond
 )
 
@@ -84,13 +84,13 @@ func (q *leads) next(now time.Time) *waiter {
 		return nil
 	}
 	w := best[0].Value
-	if w.gate.IsZero() {
-		w.gate = now.Add(q.delay(q.accounts.lead(w.tenant.ID)))
+	if !w.passed {
+		if rest := q.delay(q.accounts.lead(w.tenant.ID)); rest > 0 {
+			q.Hold(later(q.rest, now.Add(rest)))
+			return nil
+		}
 	}
-	if w.gate.After(now) {
-		q.Hold(later(q.rest, w.gate))
-		return nil
-	}
+	w.passed = true
 	q.Remove(best[0], false)
 	return w
 }
@@ -113,7 +113,6 @@ func (q *leads) learn(id ID) {
 }
 
 func (q *leads) requeue(now time.Time, w *waiter) {
-	w.gate = now // it has rested for its lead
 	q.Return(&w.bid, string(w.tenant.ID))
 	q.learn(w.tenant.ID)
 	q.Rest(now, &w.bid, w.notBefore)

@@ -25,10 +25,19 @@ type turns struct {
 	rate    Rate
 	calling bool
 	claimed bool      // the store holds a claim of ours
+	busy    time.Time // when somebody was last seen to wait
 	next    time.Time // no call before, unless somebody new came
 	pace    pace
 	bids    []*fairq.TagItem[*waiter] // of the call under way
 }
+
+// busyFor is how long a pool is taken for contended after somebody waited.
+const busyFor = time.Second
+
+// contended reports whether a newcomer would probably have to wait: then it
+// joins the line at once, where one call bids for it, instead of asking first
+// and being told so.
+func (t *turns) contended() bool { return t != nil && time.Since(t.busy) < busyFor }
 
 // pace is the measured speed of a pool's virtual time.
 type pace struct {
@@ -126,6 +135,7 @@ func (s *lines) call(ln *line, call Turns, waiters []*waiter) {
 		t.pace.hear(now, v.After)
 		t.next, ln.restTill = now, now
 		if v.Wait > 0 {
+			t.busy = now
 			t.next, ln.restTill = now.Add(max(v.Wait, pollFloor)), now.Add(v.Bucket)
 		}
 		for i, w := range waiters {

@@ -39,7 +39,8 @@ type waiter struct {
 	line      *line
 	state     waiterState
 	notBefore time.Time // its tenant's own buckets have nothing before
-	gate      time.Time // it rests for its tenant's lead until then; zero: not looked at yet
+	passed    bool      // its tenant's lead has been looked at, and was small enough
+	ahead     int       // waiters before it in this line, when last looked at
 	position  int       // the smallest so far; 0 before the first look
 	scope     Scope
 	first     struct { // as told when it was queued
@@ -96,6 +97,7 @@ func (s *lines) locateLocked(w *waiter, now time.Time) {
 	}
 	spacing, name := w.line.headway.spacing(now), w.line.bucket.pool()
 	scope := ScopeReplica
+	w.ahead = ahead
 	if view := s.fleet.View(); view.Fresh && view.Members > 1 {
 		scope = ScopeFleet
 		ahead = view.Ahead(name, ahead, spacing)
@@ -103,25 +105,25 @@ func (s *lines) locateLocked(w *waiter, now time.Time) {
 	if w.position == 0 {
 		w.position = ahead + 1
 		w.first.position = w.position
-		w.first.estimate = s.estimateLocked(w, now, ahead)
+		w.first.estimate = s.estimateLocked(w, now)
 	}
 	w.position = min(w.position, ahead+1)
 	w.scope = scope
 }
 
-// estimateLocked foresees the wait of somebody in w's line who has ahead
-// others before it: in a line of turns by virtual time, else the limiter's own
-// wait plus one spacing for each of them.
-func (s *lines) estimateLocked(w *waiter, now time.Time, ahead int) time.Duration {
+// estimateLocked foresees the wait of w: in a line of turns by virtual time,
+// else the limiter's own wait plus, for each waiter ahead of it here, the gap
+// that the fleet's view lets expect between grants here.
+func (s *lines) estimateLocked(w *waiter, now time.Time) time.Duration {
 	least := w.readyAt(now).Sub(now)
 	if t := w.line.turns; t != nil && t.pace.perSec > 0 {
 		return max(least, t.estimate(w))
 	}
 	spacing := w.line.headway.spacing(now)
 	if view := s.fleet.View(); view.Fresh && view.Members > 1 {
-		spacing = view.Spacing(w.line.bucket.pool(), spacing)
+		spacing = view.Expect(w.line.bucket.pool(), spacing)
 	}
-	return least + time.Duration(ahead)*spacing
+	return least + time.Duration(w.ahead)*spacing
 }
 
 // info tells an admitted request what it was told at the start and how long
