@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/memstore"
 	"github.com/headway-limiter/headway/limiter/storetest"
 )
@@ -15,8 +14,8 @@ func TestContract(t *testing.T) {
 	storetest.Contract(t, func(*testing.T) storetest.Fleet {
 		m := memstore.New()
 		return storetest.Fleet{
-			Replica:  func() limiter.Store { return m.Replica(memstore.Options{LeaseTTL: shortTTL}) },
-			Crash:    func(s limiter.Store) { s.(*memstore.Store).Crash() },
+			Replica:  func() storetest.Store { return m.Replica(memstore.Options{LeaseTTL: shortTTL}) },
+			Crash:    func(s storetest.Store) { s.(*memstore.Store).Crash() },
 			LeaseTTL: shortTTL,
 		}
 	})

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/memstore"
 	"github.com/headway-limiter/headway/limiter/redisstore"
 	"github.com/headway-limiter/headway/limiter/storetest"
@@ -74,15 +73,15 @@ func TestContractOnRedis(t *testing.T) {
 	storetest.Contract(t, func(t *testing.T) storetest.Fleet {
 		server := redisproc.Start(t)
 		const ttl = 400 * time.Millisecond
-		cables := map[limiter.Store]*cable{}
+		cables := map[storetest.Store]*cable{}
 		return storetest.Fleet{
-			Replica: func() limiter.Store {
+			Replica: func() storetest.Store {
 				c := &cable{}
 				s := newStore(t, redisstore.Options{Address: server.Addr(), Timeout: patient, LeaseTTL: ttl, DialCtxFn: c.dial})
 				cables[s] = c
 				return s
 			},
-			Crash:    func(s limiter.Store) { cables[s].Cut() },
+			Crash:    func(s storetest.Store) { cables[s].Cut() },
 			LeaseTTL: ttl,
 		}
 	})
@@ -91,15 +90,15 @@ func TestContractOnRedis(t *testing.T) {
 // bubbleFleet is a fleet on a miniredis in the bubble of t.
 func bubbleFleet(t *testing.T) storetest.Fleet {
 	b := storetest.NewBubble(t)
-	links := map[limiter.Store]*storetest.Link{}
+	links := map[storetest.Store]*storetest.Link{}
 	return storetest.Fleet{
-		Replica: func() limiter.Store {
+		Replica: func() storetest.Store {
 			l := b.Link()
 			s := newStore(t, redisstore.Options{Address: storetest.BubbleAddress, DialCtxFn: l.Dial})
 			links[s] = l
 			return s
 		},
-		Crash:    func(s limiter.Store) { links[s].Cut() },
+		Crash:    func(s storetest.Store) { links[s].Cut() },
 		LeaseTTL: redisstore.DefaultLeaseTTL,
 	}
 }
@@ -108,15 +107,15 @@ func TestContractOnMiniredis(t *testing.T) {
 	storetest.Contract(t, func(t *testing.T) storetest.Fleet {
 		m := startMini(t)
 		const ttl = 400 * time.Millisecond
-		cables := map[limiter.Store]*cable{}
+		cables := map[storetest.Store]*cable{}
 		return storetest.Fleet{
-			Replica: func() limiter.Store {
+			Replica: func() storetest.Store {
 				c := &cable{}
 				s := newStore(t, redisstore.Options{Address: m, Timeout: patient, LeaseTTL: ttl, DialCtxFn: c.dial})
 				cables[s] = c
 				return s
 			},
-			Crash:    func(s limiter.Store) { cables[s].Cut() },
+			Crash:    func(s storetest.Store) { cables[s].Cut() },
 			LeaseTTL: ttl,
 		}
 	})
@@ -128,7 +127,7 @@ func TestSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memstore.New()
 		storetest.Same(t, storetest.Fleet{
-			Replica: func() limiter.Store { return m.Replica(memstore.Options{}) },
+			Replica: func() storetest.Store { return m.Replica(memstore.Options{}) },
 		}, bubbleFleet(t), synctest.Wait, 1500)
 	})
 }

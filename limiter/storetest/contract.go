@@ -12,13 +12,20 @@ import (
 	"github.com/headway-limiter/headway/limiter"
 )
 
+// Store is what the contract is about: a limiter.Store whose levels can be
+// looked at without taking.
+type Store interface {
+	limiter.Store
+	Peek(ctx context.Context, t limiter.Take) (limiter.Verdict, error)
+}
+
 // Fleet is replicas on one empty server, as a test of the contract needs them.
 // Replicas need generous deadlines: the machine may be busy.
 type Fleet struct {
 	// Replica returns a new living replica. The fleet closes it.
-	Replica func() limiter.Store
+	Replica func() Store
 	// Crash ends one as kill -9 would: it is heard of no more.
-	Crash    func(limiter.Store)
+	Crash    func(Store)
 	LeaseTTL time.Duration
 }
 
@@ -49,7 +56,7 @@ func slotOf(who string, cap int) limiter.Slot {
 }
 
 // admit asks and insists on an answer.
-func admit(t *testing.T, s limiter.Store, k limiter.Take) limiter.Verdict {
+func admit(t *testing.T, s Store, k limiter.Take) limiter.Verdict {
 	t.Helper()
 	v, err := s.Admit(context.Background(), k)
 	if err != nil {
@@ -58,7 +65,7 @@ func admit(t *testing.T, s limiter.Store, k limiter.Take) limiter.Verdict {
 	return v
 }
 
-func peek(t *testing.T, s limiter.Store, k limiter.Take) limiter.Verdict {
+func peek(t *testing.T, s Store, k limiter.Take) limiter.Verdict {
 	t.Helper()
 	v, err := s.Peek(context.Background(), k)
 	if err != nil {
@@ -196,7 +203,7 @@ func slotsAreFreed(t *testing.T, f Fleet) {
 // keep each other from running either.
 func capUnderLoad(t *testing.T, f Fleet) {
 	const cap, callers, rounds = 5, 60, 200
-	replicas := []limiter.Store{f.Replica(), f.Replica(), f.Replica()}
+	replicas := []Store{f.Replica(), f.Replica(), f.Replica()}
 	k := limiter.Take{Slots: []limiter.Slot{slotOf("u", cap)}}
 	free := limiter.Settlement{Free: []limiter.SlotID{k.Slots[0].Slot}}
 	var running, peak, granted atomic.Int64

@@ -15,7 +15,7 @@ import (
 // bubble; settled waits until all that Settle began has arrived.
 func Same(t *testing.T, want, got Fleet, settled func(), n int) {
 	rnd := Seeded(t)
-	type pair struct{ want, got limiter.Store }
+	type pair struct{ want, got Store }
 	type grant struct {
 		pair int
 		take limiter.Take
