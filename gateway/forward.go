@@ -54,7 +54,7 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, out
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	dog := watch(cancel, up.Timeouts)
-	defer dog.stop()
+	defer dog.hold()
 
 	resp, err := up.transport.RoundTrip(g.outbound(ctx, x, r, up, j.body, dog))
 	if err != nil {
@@ -266,4 +266,6 @@ func (d *watchdog) answered() {
 	d.pat()
 }
 
-func (d *watchdog) stop() { d.timer.Stop() }
+// hold stops the time until the next pat, while nothing is expected of the
+// upstream.
+func (d *watchdog) hold() { d.timer.Stop() }

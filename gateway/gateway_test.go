@@ -155,6 +155,30 @@ func TestStreamIsNotDelayed(t *testing.T) {
 	})
 }
 
+// TestSlowStreamLives: neither an upstream that is quiet for a little less than
+// it may, over and over, nor a client that reads late, ends a stream.
+func TestSlowStreamLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, "server: {timeouts: {total: 20m}}", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 5 {
+				time.Sleep(59 * time.Second)
+				fmt.Fprint(w, "data: 1\n\n")
+				_ = http.NewResponseController(w).Flush()
+			}
+		})
+		resp, err := r.client.Do(r.request(context.Background(), "/v1/completions", completion, as("secret-a")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		time.Sleep(10 * time.Minute)
+		if text, err := io.ReadAll(resp.Body); err != nil || len(text) != 5*len("data: 1\n\n") {
+			t.Errorf("got %q, %v", text, err)
+		}
+	})
+}
+
 // TestSettle follows a token budget of 1000 that hardly refills through one
 // request with an estimate of 10.
 func TestSettle(t *testing.T) {
@@ -504,9 +528,12 @@ func TestAnonymous(t *testing.T) {
 		cfg, err := config.Parse([]byte(`
 keys: [{id: a, key: secret-a, user: ann}]
 anonymous: true
-upstreams: [{name: plain, url: "http://upstream.test", kind: http}]
-routes: [{path: /*, upstream: plain}]
-rate_limiting: {per_client: {requests: {limit: 2, per: 1h}}, per_user: {requests: {limit: 1, per: 1h}}}
+upstreams: [{name: plain, url: "http://upstream.test", kind: http}, {name: llm, url: "http://upstream.test"}]
+routes: [{path: /*, upstream: plain}, {path: /v1/*, upstream: llm}]
+rate_limiting:
+  per_client: {requests: {limit: 4, per: 1h}}
+  per_user: {requests: {limit: 1, per: 1h}}
+  per_model: {requests: {limit: 1, per: 1h}}
 `), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -521,6 +548,9 @@ rate_limiting: {per_client: {requests: {limit: 2, per: 1h}}, per_user: {requests
 		if got := up.last.Header.Get("Authorization"); got != "" {
 			t.Errorf("our key went upstream: %q", got)
 		}
+		// Nobody without a key is charged to a model.
+		r.must(http.StatusOK, "/v1/completions", completion)
+		r.must(http.StatusOK, "/v1/completions", completion)
 		r.must(http.StatusTooManyRequests, "/x", "")
 	})
 }

@@ -62,8 +62,9 @@ func copyBody(w io.Writer, conn *http.ResponseController, r io.Reader, dog *watc
 	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
 	for {
-		n, err := r.Read(buf[:])
 		dog.pat()
+		n, err := r.Read(buf[:])
+		dog.hold() // from here on it is the client that may be slow
 		if n > 0 {
 			meter.observe(buf[:n])
 			if _, werr := w.Write(buf[:n]); werr != nil {
