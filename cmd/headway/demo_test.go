@@ -82,10 +82,10 @@ func runDemoFor(t *testing.T, args ...string) (r bench.Report, stderr string) {
 	return r, logs.String()
 }
 
-// TestDemo runs a whole fleet for a moment. Shares need longer to settle, so
-// here they only have to point the right way; what the judge counts has to be
-// right at any length.
+// TestDemo runs a whole fleet for a moment. What the judge counts has to be
+// right at any length and on any machine.
 func TestDemo(t *testing.T) {
+	begin := time.Now()
 	r, logs := runDemoFor(t, "--duration", "4s", "--json")
 	if r.Replicas != 3 || !slices.Equal(r.Members, []int{3, 3, 3}) || r.Redis != "embedded" || r.DurationS != 4 {
 		t.Errorf("%d replicas, members %v, redis %s, %vs", r.Replicas, r.Members, r.Redis, r.DurationS)
@@ -94,8 +94,8 @@ func TestDemo(t *testing.T) {
 	if !j.OK() || j.Admitted == 0 || j.InflightCap != 16 || j.PeakInflight == 0 {
 		t.Errorf("judge %+v", j)
 	}
-	if j.Allowed < 20 || j.Allowed > 20+80*4.5 {
-		t.Errorf("allowed %v, want at most 20 + 80 × 4s and a little", j.Allowed)
+	if took := time.Since(begin).Seconds(); j.Allowed < 20 || j.Allowed > 20+80*took {
+		t.Errorf("allowed %v, want at most 20 + 80 × %vs", j.Allowed, took)
 	}
 	var admitted int64
 	var entitled, received float64
@@ -108,16 +108,28 @@ func TestDemo(t *testing.T) {
 	if admitted != j.Admitted || entitled < 0.99 || entitled > 1.01 || received < 0.99 || received > 1.01 {
 		t.Errorf("tenants sum up to %d admitted of %d, shares %v and %v", admitted, j.Admitted, entitled, received)
 	}
-	if importer, gold := r.Tenants[0], r.Tenants[1]; gold.Admitted <= importer.Admitted || importer.Refused == 0 {
-		t.Errorf("gold (weight 3) got %d, the importer %d with %d refused", gold.Admitted, importer.Admitted, importer.Refused)
+	if r.Tenants[0].Refused == 0 || r.RedisCallsPerGrant < 1 {
+		t.Errorf("the importer had %d refused, %v redis calls per grant", r.Tenants[0].Refused, r.RedisCallsPerGrant)
 	}
-	if r.Jain < 0.8 || r.RedisCallsPerGrant < 1 {
-		t.Errorf("Jain %v, %v redis calls per grant", r.Jain, r.RedisCallsPerGrant)
-	}
+	checkShares(t, r)
 	for _, want := range []string{"members [3 3 3]", "replica 3", "/ledger"} {
 		if !strings.Contains(logs, want) {
 			t.Errorf("stderr does not say %q but\n%s", want, logs)
 		}
+	}
+}
+
+// checkShares checks that shares point the right way after a few seconds. They
+// say something only if the limit was used up: a machine that stalls collects
+// a burst again and again, which goes to whoever comes first.
+func checkShares(t *testing.T, r bench.Report) {
+	t.Helper()
+	if r.Judge.OverAdmissionRatio < 0.95 {
+		t.Logf("not used up (%v): shares are not judged", r.Judge.OverAdmissionRatio)
+		return
+	}
+	if importer, gold := r.Tenants[0], r.Tenants[1]; gold.Admitted <= importer.Admitted || r.Jain < 0.9 {
+		t.Errorf("gold (weight 3) got %d, the importer %d, Jain %v", gold.Admitted, importer.Admitted, r.Jain)
 	}
 }
 
