@@ -12,16 +12,19 @@ import (
 const (
 	claimEcho = 1_000_000 // µs for which an expired claim still holds V back
 	tagStep   = 64        // V is this much further between two purges of old tags
+	tagBursts = 4         // tags this many bursts behind V are not kept
 
-	poolMemory = 600_000_000 // µs after which an unused pool forgets its tags
+	tagMemory = 600_000 // ms after which a pool that could be full forgets its tags
 )
 
 // pool is the turn order of one contended bucket, as in lua/pool.lua.
 type pool struct {
-	tags   map[limiter.ID]float64 // finish tags
-	claims map[string]claim       // by incarnation
-	v      float64                // virtual time
-	used   int64                  // µs; of the latest call
+	tags     map[limiter.ID]float64 // finish tags
+	v        float64                // virtual time
+	tagsGone int64                  // µs; from then on tags and v are forgotten
+
+	claims     map[string]claim // by incarnation
+	claimsGone int64            // µs; from then on there are none
 }
 
 // claim is the head that a replica could not serve yet.
@@ -58,22 +61,14 @@ func (c *core) turns(now int64, k call, grace int64, a bucketArg, bids []*bid, m
 	if now > k.notAfter {
 		return turnsReply{late: true}
 	}
-	p := c.pools[a.key]
-	if p == nil || now-p.used > poolMemory {
-		p = &pool{tags: map[limiter.ID]float64{}, claims: map[string]claim{}}
-		c.pools[a.key] = p
-	}
-	p.used = now
+	p := c.poolAt(now, a.key)
 	r := turnsReply{wait: -1, alone: -1, before: p.v}
 	hold := p.expire(now, k.inc)
-	p.read(bids)
-	head := c.serve(now, k, p, a, hold, bids, most)
-	if math.Floor(p.v/tagStep) > math.Floor(r.before/tagStep) {
-		for t, f := range p.tags {
-			if f < p.v-4*float64(a.burst)/1e6 {
-				delete(p.tags, t)
-			}
-		}
+	p.read(bids, a)
+	head, granted := c.serve(now, k, p, a, hold, bids, most)
+	if granted > 0 {
+		p.tagsGone = now + min(maxTTL, tagMemory+fill(a.burst, a)/1000)*1000
+		p.purge(r.before, a)
 	}
 	delete(p.claims, k.inc)
 	if head != nil {
@@ -81,10 +76,26 @@ func (c *core) turns(now int64, k call, grace int64, a bucketArg, bids []*bid, m
 		until := func(need int64) int64 { return max(0, b.stamp+fill(need-b.tokens, a)-now) }
 		r.wait = until(min(head.cost+p.ahead(now, head.start, k.inc), a.burst))
 		r.alone = until(head.cost)
-		p.claims[k.inc] = claim{start: head.start, cost: head.cost, expiry: now + r.wait + grace}
+		p.claim(now, k.inc, claim{start: head.start, cost: head.cost, expiry: now + r.wait + grace})
 	}
 	r.after = p.v
 	return r
+}
+
+// poolAt returns the pool of a bucket, less what is forgotten by now.
+func (c *core) poolAt(now int64, key limiter.BucketID) *pool {
+	p := c.pools[key]
+	if p == nil {
+		p = &pool{}
+		c.pools[key] = p
+	}
+	if p.tags == nil || now >= p.tagsGone {
+		p.tags, p.v = map[limiter.ID]float64{}, 0
+	}
+	if p.claims == nil || now >= p.claimsGone {
+		p.claims = map[string]claim{}
+	}
+	return p
 }
 
 // expire drops old claims and returns the least start of others' that holds V
@@ -92,23 +103,57 @@ func (c *core) turns(now int64, k call, grace int64, a bucketArg, bids []*bid, m
 func (p *pool) expire(now int64, inc string) float64 {
 	hold := math.Inf(1)
 	for name, c := range p.claims {
-		if c.expiry+claimEcho < now {
+		switch {
+		case name == inc:
+		case c.expiry+claimEcho < now:
 			delete(p.claims, name)
-		} else if name != inc {
+		default:
 			hold = min(hold, c.start)
 		}
 	}
 	return hold
 }
 
+// claim states the head of inc. Claims are kept until the last is of long ago.
+func (p *pool) claim(now int64, inc string, c claim) {
+	p.claims[inc] = c
+	latest := c.expiry
+	for _, other := range p.claims {
+		latest = max(latest, other.expiry)
+	}
+	p.claimsGone = now + min(maxTTL, (latest+claimEcho-now+999)/1000)*1000
+}
+
 // claimed reports whether any replica waits for its turn, or did a moment ago.
-func (p *pool) claimed(now int64) bool {
-	for _, c := range p.claims {
-		if c.expiry+claimEcho >= now {
-			return true
+func (p *pool) claimed(now int64) bool { return len(p.claims) > 0 && now < p.claimsGone }
+
+// floor is the least tag that is kept. What is not there is read as being that
+// far behind, so that forgetting never turns into credit.
+func (p *pool) floor(a bucketArg) float64 { return p.v - tagBursts*float64(a.burst)/1e6 }
+
+// purge drops old tags each time that V has come a step further.
+func (p *pool) purge(before float64, a bucketArg) {
+	if math.Floor(p.v/tagStep) <= math.Floor(before/tagStep) {
+		return
+	}
+	for t, f := range p.tags {
+		if f < p.floor(a) {
+			delete(p.tags, t)
 		}
 	}
-	return false
+}
+
+// correct lowers a tenant's tag for micro-tokens given back, or raises it for
+// those charged (delta < 0). V stays: others' grants are not taken back.
+func (p *pool) correct(tenant limiter.ID, weight float64, delta int64, a bucketArg) {
+	f, ok := p.tags[tenant]
+	if len(p.tags) == 0 || (!ok && delta > 0) {
+		return // no turn was given lately
+	}
+	if !ok {
+		f = p.floor(a)
+	}
+	p.tags[tenant] = max(p.floor(a), f-float64(delta)/1e6/weight)
 }
 
 // ahead sums the micro-tokens that others' live claims before (s, inc) want.
@@ -122,24 +167,38 @@ func (p *pool) ahead(now int64, s float64, inc string) (sum int64) {
 }
 
 // read gives every bid its tags.
-func (p *pool) read(bids []*bid) {
+func (p *pool) read(bids []*bid, a bucketArg) {
 	for _, b := range bids {
-		if b.since = min(b.since, p.v); b.since < 0 {
+		if b.since < 0 || b.since > p.v { // unknown, or the store lost its state
 			b.since = p.v
 		}
 		f, ok := p.tags[b.tenant]
 		if !ok {
-			f = b.since
+			f = max(b.since, p.floor(a))
 		}
 		b.finish, b.start = f, max(f, b.since)
 	}
 }
 
+// move gives every bid of b's tenant new tags. One that its own limits block is
+// not waiting for the pool: it starts anew at V, and saves up no turns.
+func (p *pool) move(bids []*bid, b *bid, finish float64, blocked bool) {
+	for _, o := range bids {
+		if o.tenant != b.tenant {
+			continue
+		}
+		if blocked {
+			o.since = p.v
+		}
+		o.finish, o.start = finish, max(finish, o.since)
+	}
+}
+
 // serve grants in the order of start tags until the pool does not cover the
 // next, and returns that one.
-func (c *core) serve(now int64, k call, p *pool, a bucketArg, hold float64, bids []*bid, most int) *bid {
+func (c *core) serve(now int64, k call, p *pool, a bucketArg, hold float64, bids []*bid, most int) (head *bid, granted int) {
 	open := slices.Clone(bids)
-	for granted := 0; len(open) > 0; {
+	for len(open) > 0 {
 		i := 0
 		for j, b := range open {
 			if b.start < open[i].start {
@@ -148,34 +207,31 @@ func (c *core) serve(now int64, k call, p *pool, a bucketArg, hold float64, bids
 		}
 		best := open[i]
 		if granted == most {
-			return best
+			return best, granted
 		}
 		k.seq = best.seq
 		best.rest = c.check(now, k, best.buckets, best.leases)
-		if best.rest.status != statusGranted {
-			best.state, best.overtaken = limiter.BidBlocked, best.rest.status == statusStale
-			open = slices.Delete(open, i, i+1)
-			continue
-		}
 		level := c.find(now, a).level(now, a)
-		if level < min(best.cost+p.ahead(now, best.start, k.inc), a.burst) {
-			return best
-		}
-		c.take(now, k, best.buckets, best.leases, best.rest.buckets)
-		c.put(now, a, level-best.cost)
-		p.v = max(p.v, min(best.start, hold))
-		p.tags[best.tenant] = best.start + float64(best.cost)/1e6/best.weight
-		granted++
-		best.state = limiter.BidGranted
-		open = slices.Delete(open, i, i+1)
-		for _, b := range bids {
-			if b.tenant == best.tenant {
-				b.finish = p.tags[b.tenant]
-				b.start = max(b.finish, b.since)
+		switch {
+		case best.rest.status != statusGranted:
+			best.state, best.overtaken = limiter.BidBlocked, best.rest.status == statusStale
+			if !best.overtaken {
+				p.move(bids, best, best.finish, true)
 			}
+		case level < min(best.cost+p.ahead(now, best.start, k.inc), a.burst):
+			return best, granted
+		default:
+			c.take(now, k, best.buckets, best.leases, best.rest.buckets)
+			c.put(now, a, level-best.cost)
+			p.v = max(p.v, min(best.start, hold))
+			p.tags[best.tenant] = best.start + float64(best.cost)/1e6/best.weight
+			p.move(bids, best, p.tags[best.tenant], false)
+			best.state = limiter.BidGranted
+			granted++
 		}
+		open = slices.Delete(open, i, i+1)
 	}
-	return nil
+	return nil, granted
 }
 
 // claimGrace is how long a claim outlives the wait it was told, in µs.

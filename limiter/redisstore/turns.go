@@ -71,10 +71,9 @@ func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
 	a := &c.text
 	a.reset()
 	a.bucketKey(t.Pool)
-	for _, part := range []byte("tcv") {
-		a.poolKey(t.Pool, part)
-	}
-	keys := 4
+	a.poolKey(t.Pool, 't')
+	a.poolKey(t.Pool, 'c')
+	keys := 3
 	for _, b := range c.bids {
 		c.buildKeys(b.Rest)
 		keys += len(b.Rest.Charges) + len(b.Rest.Slots)
@@ -156,7 +155,9 @@ func (s *Store) dropBids(c *call) {
 			s.slots.granted(b.Rest.Slots, b.wants, b.seq, b.counted)
 			s.metrics.late.Inc()
 			undo := giveBack(b.Rest)
-			undo.Adjust = append(undo.Adjust, limiter.Adjustment{Bucket: c.pool.Bucket, Rate: c.pool.Rate, Delta: b.Cost})
+			undo.Adjust = append(undo.Adjust, limiter.Adjustment{
+				Bucket: c.pool.Bucket, Rate: c.pool.Rate, Delta: b.Cost, Tenant: b.Tenant, Weight: b.Weight,
+			})
 			s.Settle(undo)
 		case c.err != nil && c.ran == ranUnknown && b.counted && len(b.Rest.Slots) > 0 && time.Now().Before(c.until):
 			s.outbox.doubt(clone(b.Rest).Slots, c.until)
