@@ -143,6 +143,7 @@ func TestFrames(t *testing.T) {
 		"data: not json {\n\n" +
 		"data:{" + big + ",\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1}}\n\n" +
 		"data: {\"choices\":[],\r\ndata: \"usage\":{\"prompt_tokens\":5,\"completion_tokens\":40}}\r\n\r\n" +
+		"data: {\"usage\":{\"completion_tokens\":2}}\n\n" + // counts never fall
 		"data: [DONE]\r\r"
 	for _, piece := range []int{1, 2, 3, 7, 1000, len(stream)} {
 		var f frameScanner

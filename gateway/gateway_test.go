@@ -47,7 +47,7 @@ func TestPassesRequestsOn(t *testing.T) {
 		r := newRig(t, "", up.handle)
 		r.must(http.StatusOK, "/v1/completions?a=b%20c", completion, as("secret-a"),
 			header{"Connection", "keep-alive, X-Mine"}, header{"X-Mine", "1"}, header{"Te", "trailers"},
-			header{"Proxy-Authorization", "x"}, header{"Upgrade", "h2c"}, header{"Keep-Alive", "5"},
+			header{"Proxy-Authorization", "x"}, header{"Expect", "100-continue"}, header{"Upgrade", "h2c"}, header{"Keep-Alive", "5"},
 			header{"X-Api-Key", "secret-a"}, header{"X-Forwarded-For", "1.2.3.4"}, header{"Forwarded", "for=1.2.3.4"},
 			header{"Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, header{"X-Custom", "kept"})
 		got := up.last
@@ -59,7 +59,7 @@ func TestPassesRequestsOn(t *testing.T) {
 			"Traceparent":     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 			"X-Forwarded-For": "192.0.2.7", "X-Forwarded-Host": "gateway.test", "X-Forwarded-Proto": "http",
 			"Accept-Encoding": "identity", "Content-Type": "application/json",
-			"X-Mine": "", "Te": "", "Proxy-Authorization": "", "Upgrade": "", "Keep-Alive": "", "X-Api-Key": "", "Forwarded": "",
+			"X-Mine": "", "Te": "", "Expect": "", "Proxy-Authorization": "", "Upgrade": "", "Keep-Alive": "", "X-Api-Key": "", "Forwarded": "",
 			"Connection": "",
 		} {
 			if v := strings.Join(got.Header.Values(name), "|"); v != want {
@@ -606,6 +606,25 @@ func TestUploads(t *testing.T) {
 		}
 		if resp := upload(100<<10 + 1); resp.StatusCode != http.StatusRequestEntityTooLarge {
 			t.Errorf("a larger one: status %d", resp.StatusCode)
+		}
+	})
+}
+
+// TestBodyOfUnknownLength is bounded while it is read.
+func TestBodyOfUnknownLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := &seen{next: ok}
+		r := newRig(t, "server: {max_body: 1KiB}", up.handle)
+		for size, want := range map[int]int{500: http.StatusOK, 1100: http.StatusRequestEntityTooLarge} {
+			req := r.request(context.Background(), "/v1/completions", completion, as("secret-a"))
+			req.Body = io.NopCloser(strings.NewReader(`{"model":"m","prompt":"` + strings.Repeat("x", size) + `"}`))
+			req.ContentLength = -1
+			if resp, body := r.send(req); resp.StatusCode != want {
+				t.Errorf("%d bytes: %d %s", size, resp.StatusCode, body)
+			}
+		}
+		if n := up.count.Load(); n != 1 {
+			t.Errorf("the upstream saw %d requests", n)
 		}
 	})
 }
