@@ -13,6 +13,11 @@ const (
 	bidsPerCall = 8
 	// pollFloor is the least rest between two calls that found nothing.
 	pollFloor = 10 * time.Millisecond
+	// maxPatience bounds the rest between two calls beyond what was told: so late
+	// may one notice that others have left.
+	maxPatience = 200 * time.Millisecond
+	// claimGrace is how long a claim outlives the rest of its replica.
+	claimGrace = 50 * time.Millisecond
 	// paceWindow is over how long virtual time is measured.
 	paceWindow = 5 * time.Second
 )
@@ -79,6 +84,18 @@ func (t *turns) estimate(w *waiter) time.Duration {
 	return time.Duration(distance / t.pace.perSec * float64(time.Second))
 }
 
+// patience is how long the head would rather sleep than ask again: half of what
+// virtual time foresees, at most half the time in which the bucket overflows.
+// The wait that a call tells counts one claim per replica, and so is too short
+// where many stand behind the claims or bid for the same tenant.
+func (t *turns) patience(head *fairq.TagItem[*waiter]) time.Duration {
+	if _, _, known := t.order.Tags(head); !known || t.pace.perSec == 0 {
+		return 0
+	}
+	half := time.Duration(float64(t.rate.Burst) / float64(t.rate.Limit) * float64(t.rate.Per) / 2)
+	return min(maxPatience, half, t.estimate(head.Value)/2)
+}
+
 // pumpTurnsLocked calls for the waiters of ln if it is time, else arranges to
 // be called again.
 func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
@@ -105,8 +122,11 @@ func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
 	t.bids = t.order.Best(now, bidsPerCall+1, t.bids)
 	t.calling = true
 	s.asking++
-	call := Turns{Pool: ln.bucket, Rate: t.rate, Most: bidsPerCall, Bids: make([]Bid, len(t.bids))}
+	call := Turns{Pool: ln.bucket, Rate: t.rate, Most: bidsPerCall, Grace: claimGrace, Bids: make([]Bid, len(t.bids))}
 	waiters := make([]*waiter, len(t.bids))
+	if len(t.bids) > 0 {
+		call.Grace += t.patience(t.bids[0])
+	}
 	for i, it := range t.bids {
 		w := it.Value
 		waiters[i] = w
@@ -136,7 +156,7 @@ func (s *lines) call(ln *line, call Turns, waiters []*waiter) {
 		t.next, ln.restTill = now, now
 		if v.Wait > 0 {
 			t.busy = now
-			t.next, ln.restTill = now.Add(max(v.Wait, pollFloor)), now.Add(v.Bucket)
+			t.next, ln.restTill = now.Add(max(v.Wait, pollFloor, call.Grace-claimGrace)), now.Add(v.Bucket)
 		}
 		for i, w := range waiters {
 			t.order.Learn(string(w.tenant.ID), v.Bids[i].Finish, v.Bids[i].Since)

@@ -234,9 +234,6 @@ func (c *core) serve(now int64, k call, p *pool, a bucketArg, hold float64, bids
 	return nil, granted
 }
 
-// claimGrace is how long a claim outlives the wait it was told, in µs.
-const claimGrace = 50_000
-
 // Turns implements limiter.Store.
 func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdict, error) {
 	s.m.mu.Lock()
@@ -245,7 +242,7 @@ func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdic
 		return limiter.TurnsVerdict{}, err
 	}
 	bids := s.bidsLocked(t.Bids)
-	r := s.m.core.turns(now(), s.callLocked(), claimGrace, bucketOf(t.Pool, t.Rate, 0), bids, t.Most)
+	r := s.m.core.turns(now(), s.callLocked(), t.Grace.Microseconds(), bucketOf(t.Pool, t.Rate, 0), bids, t.Most)
 	v := limiter.TurnsVerdict{Wait: wait(r.wait), Bucket: wait(r.alone), Before: r.before, After: r.after}
 	for _, b := range bids {
 		bv := limiter.BidVerdict{State: b.state, Finish: b.finish, Since: b.since}

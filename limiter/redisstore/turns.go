@@ -10,10 +10,6 @@ import (
 	"github.com/headway-limiter/headway/lua"
 )
 
-// claimGrace is how long a claim outlives the wait it was told: the time that
-// its replica has to come back before others may pass.
-const claimGrace = 50 * time.Millisecond
-
 // bid is one bid of a call for turns, with what its slots state.
 type bid struct {
 	limiter.Bid
@@ -80,7 +76,7 @@ func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
 	}
 	a.str(inc)
 	a.int(ttl)
-	a.int(claimGrace.Microseconds())
+	a.int(t.Grace.Microseconds())
 	a.int(micro(t.Rate.Limit))
 	a.int(max(1, t.Rate.Per.Microseconds()))
 	a.int(micro(t.Rate.Burst))
