@@ -52,7 +52,7 @@ func TestBreakerOpens(t *testing.T) {
 		"1 % failures":                    {repeat(50, event{ok: 99, bad: 1, hard: true, after: 10 * time.Millisecond}), false},
 		"half of 40 failing":              {repeat(20, event{ok: 1, bad: 1, after: time.Millisecond}), true},
 		"less than half failing":          {repeat(100, event{ok: 3, bad: 2, after: time.Millisecond}), false},
-		"total failure at 20 calls per s": {repeat(20, event{bad: 1, after: 49 * time.Millisecond}), true},
+		"total failure at 25 calls per s": {repeat(20, event{bad: 1, after: 40 * time.Millisecond}), true},
 		"failures that have left the window": {
 			append(repeat(15, event{bad: 1}), append([]event{{after: 2 * time.Second}}, repeat(15, event{bad: 1})...)...), false,
 		},

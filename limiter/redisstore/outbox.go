@@ -110,13 +110,16 @@ func (o *outbox) loop() {
 	renewAt := time.Now().Add(renew)
 	timer := time.NewTimer(renew)
 	defer timer.Stop()
-	backoff := retryFirst
+	backoff, rest := retryFirst, time.Time{}
 	for {
 		select {
 		case ctx := <-o.final:
 			o.drain(ctx)
 			return
 		case <-o.wake:
+			if time.Now().Before(rest) {
+				continue // after a failure; timer ends the rest
+			}
 		case <-timer.C:
 		}
 		now := time.Now()
@@ -132,8 +135,8 @@ func (o *outbox) loop() {
 		}
 		switch more, ok := o.flush(now); {
 		case !ok:
-			next = now.Add(backoff)
-			backoff = min(2*backoff, retryMost)
+			rest = time.Now().Add(backoff)
+			next, backoff = rest, min(2*backoff, retryMost)
 		case more:
 			o.poke()
 			fallthrough

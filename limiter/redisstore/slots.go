@@ -10,6 +10,8 @@ import (
 // it holds. Invariant of every slot: once all calls are answered, Redis stores
 // at least held, and exactly held after the next statement.
 type slots struct {
+	onDue func() // told, under mu, when a slot becomes due for a statement
+
 	mu    sync.Mutex
 	seq   int64 // last sequence drawn
 	table map[limiter.SlotID]*slot
@@ -33,7 +35,9 @@ type statement struct {
 	held, want int64
 }
 
-func newSlots() *slots { return &slots{table: map[limiter.SlotID]*slot{}} }
+func newSlots(onDue func()) *slots {
+	return &slots{onDue: onDue, table: map[limiter.SlotID]*slot{}}
+}
 
 // draw states want for each slot asked for, under a new sequence, into wants.
 // counted is false when the replica itself has no room: the call can only be
@@ -60,7 +64,8 @@ func (s *slots) draw(ask []limiter.Slot, wants []int64) (seq int64, counted bool
 	return s.seq, counted
 }
 
-// granted turns pending into held; wants are those of the granted call.
+// granted turns pending into held; wants are those of the granted call, and may
+// count others as pending who have got nothing meanwhile.
 func (s *slots) granted(ask []limiter.Slot, wants []int64, seq int64, counted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,6 +76,7 @@ func (s *slots) granted(ask []limiter.Slot, wants []int64, seq int64, counted bo
 			sl.pending--
 		}
 		s.statedLocked(sl, wants[i], seq)
+		s.checkLocked(sl)
 	}
 }
 
@@ -229,6 +235,7 @@ func (s *slots) markLocked(sl *slot) {
 	if !sl.listed {
 		sl.listed = true
 		s.dirty = append(s.dirty, sl)
+		s.onDue()
 	}
 }
 

@@ -28,7 +28,7 @@ func TestSlotsAgainstServer(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	const cap, n = 3, 2
-	s := newSlots()
+	s := newSlots(func() {})
 	server := map[limiter.SlotID]struct{ count, seq int64 }{}
 	var wire []pendingCall
 	held := map[limiter.SlotID]int{}
@@ -124,7 +124,7 @@ func TestSlotsAgainstServer(t *testing.T) {
 // TestFloodLeavesRoom: calls beyond the replica's own count are not pending, so
 // however many there are, a freed slot can be asked for at once.
 func TestFloodLeavesRoom(t *testing.T) {
-	s := newSlots()
+	s := newSlots(func() {})
 	ask, wants := []limiter.Slot{{Slot: id(0), Cap: 2}}, make([]int64, 1)
 	for i := range 2 {
 		seq, counted := s.draw(ask, wants)

@@ -46,11 +46,12 @@ func New(o Options) (*Store, error) {
 	}
 	s := &Store{
 		opts: o, inc: fmt.Sprintf("%016x", o.Incarnation), ttl: o.LeaseTTL.Milliseconds(), log: o.Logger, metrics: m,
-		slots: newSlots(), quit: make(chan struct{}),
+		quit: make(chan struct{}),
 	}
 	s.calls.New = func() any { return newCall() }
 	s.breaker = newBreaker(time.Now(), s.breakerChanged)
 	s.outbox = newOutbox(s)
+	s.slots = newSlots(s.outbox.poke)
 	if s.client, err = newClient(o, &fence{base: time.Now()}, m); err != nil {
 		return nil, err
 	}
@@ -113,7 +114,8 @@ func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, err
 	return limiter.Verdict{}, s.fail(errOvertaken, start)
 }
 
-// Peek implements limiter.Store.
+// Peek reports what Admit would find, without taking. Deadline and errors are
+// those of Admit.
 func (s *Store) Peek(ctx context.Context, t limiter.Take) (limiter.Verdict, error) {
 	start := time.Now()
 	until, err := s.begin(ctx, start)
@@ -278,8 +280,8 @@ func (s *Store) resolve(c *call) (status int64) {
 	}
 	if status == statusGranted {
 		s.slots.granted(c.take.Slots, c.wants, c.seq, c.counted)
-	} else if s.slots.dropped(c.take.Slots, c.counted, false) {
-		s.outbox.poke()
+	} else {
+		s.slots.dropped(c.take.Slots, c.counted, false)
 	}
 	return status
 }
@@ -294,9 +296,7 @@ func (s *Store) lost(c *call) {
 		s.outbox.doubt(clone(c.take).Slots, c.until)
 		return
 	}
-	if s.slots.dropped(c.take.Slots, true, c.ran == ranUnknown) {
-		s.outbox.poke()
-	}
+	s.slots.dropped(c.take.Slots, true, c.ran == ranUnknown)
 }
 
 func newCall() *call {

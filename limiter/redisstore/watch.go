@@ -57,5 +57,5 @@ func (s *Store) breakerChanged(open bool, why string) {
 	}
 	s.log.Info("store usable", "address", s.opts.Address)
 	s.slots.markAll() // Redis may have lost or expired everything meanwhile
-	s.outbox.poke()
+	s.outbox.poke()   // settlements wait as well
 }
