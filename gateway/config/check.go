@@ -16,7 +16,7 @@ import (
 // Validate checks a configuration that was built in Go. The error is an
 // [*Error] with every mistake. [Parse] has validated already.
 func (c *Config) Validate() error {
-	if problems := c.check(); len(problems) > 0 {
+	if problems := c.check(func(string) bool { return false }); len(problems) > 0 {
 		return &Error{Problems: problems}
 	}
 	return nil
@@ -26,9 +26,11 @@ func (c *Config) Validate() error {
 // seem to. It is filled by Parse and Validate.
 func (c *Config) Warnings() []Problem { return c.warnings }
 
-// check looks at meaning, section by section, and replaces the warnings.
-func (c *Config) check() []Problem {
-	k := &checker{Config: c}
+// check looks at meaning, section by section, and replaces the warnings. unread
+// tells fields that stand in the file and could not be read: what they mean is
+// unknown, and no reason to complain of another field.
+func (c *Config) check(unread func(path string) bool) []Problem {
+	k := &checker{Config: c, unread: unread}
 	k.enums(reflect.ValueOf(c).Elem(), "")
 	k.server()
 	k.redis()
@@ -47,6 +49,7 @@ func (c *Config) check() []Problem {
 // one section each and never stop at the first mistake.
 type checker struct {
 	*Config
+	unread   func(path string) bool
 	problems []Problem
 	warned   []Problem
 }
@@ -139,7 +142,8 @@ func (k *checker) hostPort(path, addr string, listener bool) bool {
 func (k *checker) server() {
 	s := k.Server
 	k.hostPort("server.listen", s.Listen, true)
-	if k.hostPort("server.admin_listen", s.AdminListen, true) && s.AdminToken == "" && !Loopback(s.AdminListen) {
+	if k.hostPort("server.admin_listen", s.AdminListen, true) && !Loopback(s.AdminListen) &&
+		s.AdminToken == "" && !k.unread("server.admin_token") {
 		k.wrong("server.admin_listen", "set server.admin_token, or listen on 127.0.0.1", "%s can be reached from outside without a token", s.AdminListen)
 	}
 	for i, p := range s.TrustedProxies {
@@ -189,7 +193,7 @@ func (k *checker) redis() {
 	k.atLeast("redis.database", int64(r.Database), 0)
 	if r.Mode != ModeEmbedded {
 		k.hostPort("redis.address", r.Address, false)
-		if r.Username != "" && r.Password == "" {
+		if r.Username != "" && r.Password == "" && !k.unread("redis.password") {
 			k.wrong("redis.username", "set redis.password too", "a user name without a password does nothing")
 		}
 		return
@@ -226,6 +230,9 @@ func (k *checker) fleet() {
 		if f.Advertise != "" {
 			k.hostPort("fleet.advertise", f.Advertise, false)
 		}
+		return
+	}
+	if k.unread("fleet.bind") {
 		return
 	}
 	if len(f.Join) > 0 {

@@ -156,6 +156,7 @@ type Rate struct {
 const (
 	DisciplineSWRR = "swrr"    // smooth weighted round robin, by turns
 	ScopeReplica   = "replica" // each replica orders its own waiters
+	ScopeGossip    = "gossip"  // by what gossip tells of the fleet's service
 	ScopeExact     = "exact"   // the store keeps everybody's place
 )
 
@@ -166,7 +167,7 @@ type FairQueuing struct {
 	Weights                []Weight `yaml:"weights" help:"shares of single tenants; weight 3 is served three times as often as weight 1"`
 	DefaultWeight          float64  `yaml:"default_weight" help:"share of everybody else, above 0 and at most 1000"`
 	Discipline             string   `yaml:"discipline" enum:"swrr" help:"order between tenants: smooth weighted round robin"`
-	FairnessScope          string   `yaml:"fairness_scope" enum:"replica|exact" help:"how far fairness reaches: replica, each orders its own waiters and they race for the limit; exact, the store keeps the place of every waiter of the fleet"`
+	FairnessScope          string   `yaml:"fairness_scope" enum:"replica|gossip|exact" help:"how far fairness reaches: replica, each orders its own waiters and they race for the limit; gossip, by what tenants were served in the whole fleet, as far as known; exact, the store keeps the place of every waiter of the fleet"`
 	MaxQueueDepthPerTenant int      `yaml:"max_queue_depth_per_tenant" help:"requests of one tenant that wait here at once"`
 	MaxTotalQueued         int      `yaml:"max_total_queued" help:"requests that wait here at once"`
 	MaxTenants             int      `yaml:"max_tenants" help:"tenants with waiters here at once"`
@@ -207,7 +208,7 @@ func Default() *Config {
 			LeaseTTL:                10 * time.Second,
 			FairQueuing: FairQueuing{
 				TenantDimension: "user", DefaultWeight: 1,
-				Discipline: DisciplineSWRR, FairnessScope: ScopeReplica,
+				Discipline: DisciplineSWRR, FairnessScope: ScopeExact,
 				MaxQueueDepthPerTenant: 32, MaxTotalQueued: 4096, MaxTenants: 1024,
 				MaxInFlight: 8, MaxWaitMS: 5000,
 			},

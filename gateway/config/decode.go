@@ -65,7 +65,7 @@ func Parse(data []byte, env func(string) (string, bool)) (*Config, error) {
 	}
 	c.lines = d.lines
 	problems := d.problems
-	for _, p := range c.check() {
+	for _, p := range c.check(d.failed) {
 		if !d.failed(p.Path) {
 			problems = append(problems, p)
 		}
