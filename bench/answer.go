@@ -12,53 +12,62 @@ import (
 	"time"
 )
 
-// kind is how a request ended.
-type kind uint8
+// Kind is how a request ended.
+type Kind uint8
 
+// All kinds.
 const (
-	admitted kind = iota // answered 2xx to the last byte
-	refused              // 429 or 503
-	failed               // any other status, no answer, or half of one
-	aborted              // cut off by the driver's own end
+	Admitted Kind = iota // answered 2xx to the last byte
+	Refused              // 429 or 503
+	Failed               // any other status, no answer, or half of one
+	Aborted              // cut off by the driver's own end
+	Dropped              // never sent: too many were outstanding
 )
 
-// result is one request's end.
+// result is one request's end. The fields are those of Event.
 type result struct {
-	kind   kind
-	reason string        // of a refusal or failure
-	wait   time.Duration // of an admitted request
+	kind   Kind
+	reason string
+	wait   time.Duration
+	told   time.Duration
+	fleet  bool
 }
+
+// What a replica tells a request that stood in line.
+const (
+	headerEstimate = "X-Fair-Queue-Estimated-Wait-Ms"
+	headerScope    = "X-Fair-Queue-Scope"
+)
 
 // maxRefusalBody is how much of a refusal is read.
 const maxRefusalBody = 8 << 10
 
 // send makes one request and sees it through to its last byte.
-func (d *Driver) send(ctx context.Context, t *tenant, target int, intended time.Time) result {
-	body := bytes.NewReader(t.body)
+func (d *Driver) send(ctx context.Context, t *tenant, data []byte, target int, intended time.Time) result {
 	req := (&http.Request{
 		Method: http.MethodPost, URL: t.targets[target], Host: t.targets[target].Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		// Transports may not change a header, so all requests share it.
-		Header: t.header, Body: io.NopCloser(body), ContentLength: int64(len(t.body)),
-		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(t.body)), nil },
+		Header: t.header, Body: io.NopCloser(bytes.NewReader(data)), ContentLength: int64(len(data)),
+		GetBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil },
 	}).WithContext(ctx)
 	resp, err := d.cfg.Transport.RoundTrip(req)
 	if err != nil {
-		return result{kind: failed, reason: failure(ctx)}
+		return result{kind: Failed, reason: failure(ctx)}
 	}
 	defer resp.Body.Close()
 	wait := max(time.Since(intended)-serviceTime(resp.Header), 0)
 	switch {
 	case resp.StatusCode/100 == 2:
 		if !readAnswer(resp.Body, t.load.Stream) {
-			return result{kind: failed, reason: "cut"}
+			return result{kind: Failed, reason: "cut"}
 		}
-		return result{kind: admitted, wait: wait}
+		return result{kind: Admitted, wait: wait, told: foretold(resp.Header), fleet: resp.Header.Get(headerScope) == "fleet"}
 	case resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode == http.StatusServiceUnavailable:
-		return result{kind: refused, reason: refusalReason(resp)}
+		return result{kind: Refused, reason: refusalReason(resp)}
 	}
 	io.Copy(io.Discard, io.LimitReader(resp.Body, maxRefusalBody)) // so that the connection can be used again
-	return result{kind: failed, reason: fmt.Sprintf("status_%d", resp.StatusCode)}
+	return result{kind: Failed, reason: fmt.Sprintf("status_%d", resp.StatusCode)}
 }
 
 // failure names why there was no answer, coarsely: error texts hold addresses.
@@ -76,6 +85,16 @@ func serviceTime(h http.Header) time.Duration {
 		return 0
 	}
 	return time.Duration(ms * float64(time.Millisecond))
+}
+
+// foretold is the wait that the answer says was expected, < 0 when it says
+// nothing.
+func foretold(h http.Header) time.Duration {
+	ms, err := strconv.ParseInt(h.Get(headerEstimate), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // refusalReason reads the reason out of an error body, as exactly as it is

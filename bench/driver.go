@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"sync"
@@ -29,7 +30,9 @@ type Load struct {
 	// that to the provider.
 	Stream    bool
 	MaxTokens int64
-	Path      string // empty: /v1/chat/completions
+	// Tokens draws the bound of each answer anew, in place of MaxTokens.
+	Tokens Dist
+	Path   string // empty: /v1/chat/completions
 }
 
 // DriverConfig says what is sent where.
@@ -47,6 +50,24 @@ type DriverConfig struct {
 	// outstanding requests off at once and counts them as aborted.
 	Grace     time.Duration
 	Transport http.RoundTripper // nil: one of its own, over real connections
+	// Observe is told the end of every request, from the goroutine of each. The
+	// driver then keeps no waits of its own: TenantStats.Wait stays zero.
+	Observe func(Event)
+}
+
+// Event is how one request went.
+type Event struct {
+	Tenant int       // index of its Load
+	Due    time.Time // when it was to be sent
+	End    time.Time // when its answer was complete, or given up
+	Kind   Kind
+	Reason string        // of a refusal or failure
+	Wait   time.Duration // of an admitted one, see the package comment
+	// Told is the wait that was foretold to a request that stood in line; < 0
+	// when it did not, or was not told.
+	Told time.Duration
+	// Fleet reports whether its place in line was one among the whole fleet.
+	Fleet bool
 }
 
 // validate names every mistake.
@@ -84,6 +105,7 @@ type tenant struct {
 	targets []*url.URL // full address on each replica
 	header  http.Header
 	body    []byte
+	sizes   *rand.Rand // of its answers; used by Run alone
 
 	mu    sync.Mutex
 	stats tally
@@ -102,15 +124,27 @@ func NewDriver(cfg DriverConfig) (*Driver, error) {
 		cfg.Transport = newTransport()
 	}
 	d := &Driver{cfg: cfg, balancer: newBalancer(cfg.Balance, len(cfg.Targets), cfg.Seed)}
-	for _, l := range cfg.Loads {
+	for i, l := range cfg.Loads {
 		t, err := newTenant(l, cfg.Targets)
 		if err != nil {
 			return nil, err
+		}
+		t.sizes = rand.New(rand.NewPCG(cfg.Seed, sizesStream|uint64(i)))
+		if cfg.Observe == nil {
+			t.stats.waits = newWaits()
 		}
 		d.tenants = append(d.tenants, t)
 	}
 	return d, nil
 }
+
+// sizesStream keeps the sequences that sizes are drawn from apart from those
+// of arrivals.
+const sizesStream = 1 << 62
+
+// SetUp says whether target (an index of Targets) takes requests. Its share
+// goes to the others as long as it does not. At least one must.
+func (d *Driver) SetUp(target int, up bool) { d.balancer.down[target].Store(!up) }
 
 // newTransport keeps connections open, as a balancer does: a new one per
 // request would measure the handshake.
@@ -143,6 +177,16 @@ func newTenant(l Load, targets []string) (*tenant, error) {
 	var err error
 	t.body, err = json.Marshal(body)
 	return t, err
+}
+
+// next is the body of the tenant's next request.
+func (t *tenant) next() []byte {
+	if t.load.Tokens == (Dist{}) {
+		return t.body
+	}
+	bound := min(max(int64(t.load.Tokens.Sample(t.sizes)), 1), maxTokens)
+	// The same object with one more member in front: its brace is the first byte.
+	return append(fmt.Appendf(nil, `{"max_tokens":%d,`, bound), t.body[1:]...)
 }
 
 // Run sends requests until ctx ends, gives outstanding ones the grace, and
@@ -186,7 +230,9 @@ func (d *Driver) Run(ctx context.Context) {
 // launch sends one request in a goroutine of its own.
 func (d *Driver) launch(ctx context.Context, who int, intended time.Time) {
 	t := d.tenants[who]
+	body := t.next()
 	if !t.offer(d.cfg.MaxOutstanding) {
+		d.observe(who, intended, result{kind: Dropped})
 		return
 	}
 	target := d.balancer.pick(who)
@@ -195,12 +241,22 @@ func (d *Driver) launch(ctx context.Context, who int, intended time.Time) {
 		defer d.balancer.outstanding[target].Add(-1)
 		limited, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 		defer cancel()
-		r := d.send(limited, t, target, intended)
-		if r.kind == failed && ctx.Err() != nil {
-			r.kind = aborted // by the driver itself
+		r := d.send(limited, t, body, target, intended)
+		if r.kind == Failed && ctx.Err() != nil {
+			r.kind = Aborted // by the driver itself
 		}
 		t.record(r)
+		d.observe(who, intended, r)
 	})
+}
+
+func (d *Driver) observe(who int, due time.Time, r result) {
+	if d.cfg.Observe != nil {
+		d.cfg.Observe(Event{
+			Tenant: who, Due: due, End: time.Now(), Kind: r.kind, Reason: r.reason,
+			Wait: r.wait, Told: r.told, Fleet: r.fleet,
+		})
+	}
 }
 
 // Stats returns what each tenant has met so far, in the order of the loads.

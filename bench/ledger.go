@@ -12,7 +12,7 @@ const (
 	// own. Names come from requests, so whoever comes later shares otherName.
 	maxAccounts = 100_000
 	otherName   = "(other)"
-	// maxArrivals is how many arrival instants are kept, the newest: 8 MB.
+	// maxArrivals is how many arrivals are kept, the newest: 24 MB.
 	maxArrivals = 1 << 20
 )
 
@@ -28,7 +28,7 @@ type Ledger struct {
 	models   map[string]*account
 	refused  int64           // answered 429 by the provider's own quota, not started
 	faults   map[Fault]int64 // started and spoiled on purpose
-	arrivals []time.Duration // since since; a ring once it is full
+	arrivals []Arrival       // a ring once it is full
 	seen     int64           // starts since since: the next place in the ring
 	first    time.Duration   // arrival of the first, kept when the ring forgets it
 }
@@ -82,6 +82,12 @@ func NewLedger(window time.Duration) *Ledger {
 	return l
 }
 
+// Arrival is one start.
+type Arrival struct {
+	At     time.Duration // since Snapshot.Since
+	Tenant string
+}
+
 // Call is one request between its start and its end.
 type Call struct {
 	ledger        *Ledger
@@ -99,9 +105,9 @@ func (l *Ledger) Start(tenant, model string) *Call {
 		l.first = at
 	}
 	if len(l.arrivals) < maxArrivals {
-		l.arrivals = append(l.arrivals, at)
+		l.arrivals = append(l.arrivals, Arrival{at, tenant})
 	} else {
-		l.arrivals[l.seen%maxArrivals] = at
+		l.arrivals[l.seen%maxArrivals] = Arrival{at, tenant}
 	}
 	l.seen++
 	c := &Call{ledger: l, tenant: accountIn(l.tenants, tenant), model: accountIn(l.models, model)}
@@ -169,7 +175,7 @@ func (l *Ledger) Snapshot() Snapshot {
 		Tenants: copyAccounts(l.tenants), Models: copyAccounts(l.models),
 	}
 	if l.seen > 0 {
-		s.LastS = l.arrivals[(l.seen-1)%maxArrivals].Seconds()
+		s.LastS = l.arrivals[(l.seen-1)%maxArrivals].At.Seconds()
 	}
 	for f, n := range l.faults {
 		s.Faults[f] = n
@@ -177,16 +183,32 @@ func (l *Ledger) Snapshot() Snapshot {
 	return s
 }
 
-// Arrivals returns the instants of the newest starts (up to a million) as
-// times since Snapshot.Since, in order.
-func (l *Ledger) Arrivals() []time.Duration {
+// Total is how many requests began, a Snapshot's Total.Starts at less cost.
+func (l *Ledger) Total() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.seen <= maxArrivals {
-		return append([]time.Duration(nil), l.arrivals...)
+	return l.total.Starts
+}
+
+// Starts returns the newest arrivals (up to a million), in order.
+func (l *Ledger) Starts() []Arrival {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	oldest := int64(0)
+	if l.seen > maxArrivals {
+		oldest = l.seen % maxArrivals
 	}
-	oldest := l.seen % maxArrivals
-	return append(append([]time.Duration(nil), l.arrivals[oldest:]...), l.arrivals[:oldest]...)
+	return append(append(make([]Arrival, 0, len(l.arrivals)), l.arrivals[oldest:]...), l.arrivals[:oldest]...)
+}
+
+// Arrivals returns the instants of Starts.
+func (l *Ledger) Arrivals() []time.Duration {
+	starts := l.Starts()
+	instants := make([]time.Duration, len(starts))
+	for i, s := range starts {
+		instants[i] = s.At
+	}
+	return instants
 }
 
 // Last is the instant of the last arrival, or the ledger's begin without one.

@@ -41,24 +41,35 @@ type Interval struct {
 	Demand   []float64
 }
 
-// EntitledOver adds up what tenants are entitled to over consecutive
+// EntitledOver adds up what EntitledEach yields.
+func EntitledOver(intervals []Interval, weight, patience []float64) []float64 {
+	total := make([]float64, len(weight))
+	for _, got := range EntitledEach(intervals, weight, patience) {
+		for i, v := range got {
+			total[i] += v
+		}
+	}
+	return total
+}
+
+// EntitledEach works out what tenants are entitled to in each of consecutive
 // intervals. What a tenant asked for in one interval and could not have stays
 // asked for in the next, but never more than its patience: the number of its
 // requests that can wait at once. Shorter intervals are stricter about tenants
 // that come and go; capacity left over in an interval is lost.
-func EntitledOver(intervals []Interval, weight, patience []float64) []float64 {
-	total := make([]float64, len(weight))
+func EntitledEach(intervals []Interval, weight, patience []float64) [][]float64 {
+	each := make([][]float64, len(intervals))
 	waiting := make([]float64, len(weight))
-	for _, iv := range intervals {
+	for n, iv := range intervals {
 		for i, d := range iv.Demand {
 			waiting[i] += d
 		}
-		for i, got := range Entitled(iv.Capacity, waiting, weight) {
-			total[i] += got
+		each[n] = Entitled(iv.Capacity, waiting, weight)
+		for i, got := range each[n] {
 			waiting[i] = min(waiting[i]-got, patience[i])
 		}
 	}
-	return total
+	return each
 }
 
 // Jain is Jain's fairness index of x: (Σx)²/(n·Σx²), between 1/n (one has all)

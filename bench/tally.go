@@ -47,16 +47,17 @@ type WaitStats struct {
 
 // tally is the changing part of a TenantStats.
 type tally struct {
-	counts TenantStats // without waits
-	waits  *hdrhistogram.Histogram
+	counts TenantStats             // without waits
+	waits  *hdrhistogram.Histogram // nil: somebody else observes them
 }
 
 func newTally() tally {
 	return tally{
 		counts: TenantStats{Refused: map[string]int64{}, Failed: map[string]int64{}},
-		waits:  hdrhistogram.New(1, maxWaitMicros, waitDigits),
 	}
 }
+
+func newWaits() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxWaitMicros, waitDigits) }
 
 // offer counts an arrival and reports whether it may be sent.
 func (t *tenant) offer(maxOutstanding int) bool {
@@ -79,15 +80,17 @@ func (t *tenant) record(r result) {
 	c := &t.stats.counts
 	c.Outstanding--
 	switch r.kind {
-	case admitted:
+	case Admitted:
 		c.Admitted++
-		// Waits beyond the range are recorded at its end, not lost.
-		t.stats.waits.RecordValue(min(max(r.wait.Microseconds(), 1), maxWaitMicros))
-	case refused:
+		if h := t.stats.waits; h != nil {
+			// Waits beyond the range are recorded at its end, not lost.
+			h.RecordValue(min(max(r.wait.Microseconds(), 1), maxWaitMicros))
+		}
+	case Refused:
 		count(c.Refused, r.reason)
-	case failed:
+	case Failed:
 		count(c.Failed, r.reason)
-	case aborted:
+	case Aborted:
 		c.Aborted++
 	}
 }
@@ -99,7 +102,7 @@ func (t *tenant) snapshot() TenantStats {
 	s.Tenant, s.Weight = t.load.Tenant, t.load.Weight
 	s.Refused, s.Failed = maps.Clone(s.Refused), maps.Clone(s.Failed)
 	h := t.stats.waits
-	if h.TotalCount() > 0 {
+	if h != nil && h.TotalCount() > 0 {
 		ms := func(micros int64) float64 { return float64(micros) / 1000 }
 		s.Wait = WaitStats{
 			P50: ms(h.ValueAtPercentile(50)), P90: ms(h.ValueAtPercentile(90)),

@@ -1,0 +1,116 @@
+package stage
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/headway-limiter/headway/bench"
+	"github.com/headway-limiter/headway/gateway/config"
+)
+
+// Scopes are the ways to run a scenario, in the order of comparison.
+var Scopes = []string{scopeFIFO, "replica", "gossip", "exact"}
+
+const scopeFIFO = "fifo"
+
+// setting is what the replicas of one run have in common.
+type setting struct {
+	run      string // occurs in the names of no other run
+	scope    string
+	redis    string // host:port
+	provider string // base address
+	limit    bench.LimitReport
+	places   int // of one tenant on one replica
+	tenants  []bench.Tenant
+}
+
+// address is where one replica listens. Empty ports are free ones of its own
+// choice; gossip needs fixed ones, since every replica is told all of them.
+type address struct {
+	name       string
+	api, admin string
+	gossip     string
+	advertise  string // where others reach gossip
+	join       []string
+}
+
+func (s setting) model() string        { return "bench-" + s.run }
+func (s setting) user(i int) string    { return fmt.Sprintf("%s-%s", s.tenants[i].Tenant, s.run) }
+func (s setting) key(i int) string     { return "key-" + s.user(i) }
+func (s setting) replica(i int) string { return fmt.Sprintf("bench-%s-%d", s.run, i) }
+
+// queue is the wait line's part of the configuration.
+//
+// The one line of fifo has as many places as all tenants that are always
+// backlogged have together, or waits could not be compared.
+func (s setting) queue(replicas int) string {
+	dimension, scope, places, backlog := "user", s.scope, s.places, 0
+	for _, t := range s.tenants {
+		if t.Class.Backlogged() {
+			backlog += t.Places
+		}
+	}
+	if scope == scopeFIFO {
+		dimension, scope, places = "team", "replica", max(backlog/replicas, 1)
+	}
+	return fmt.Sprintf(`{enabled: true, tenant_dimension: %s, fairness_scope: %s,
+    max_queue_depth_per_tenant: %d, max_total_queued: 1000000, max_tenants: 1000000, max_wait_ms: %d`,
+		dimension, scope, places, maxWait.Milliseconds())
+}
+
+// yaml is the configuration of one replica, as its operator would write it.
+// The store's time budget alone is generous: fleet, store, provider and load
+// share the cores of one machine, and one that is busy with something else
+// should look slow, not broken.
+func (s setting) yaml(replicas int, a address) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, `
+server: {listen: %q, admin_listen: %q, timeouts: {total: %v}, drain: {grace: 2s}}
+redis: {mode: standalone, address: %q, timeout: %v}
+fleet: {name: %s, bind: %q, advertise: %q, join: [%s]}
+upstreams: [{name: simulated, url: %q, models: [%s]}]
+routes: [{path: "/v1/*", upstream: simulated}]
+rate_limiting:
+  per_model: {requests: {limit: %d, per: 1s, burst: %d}}
+  fair_queuing: %s,
+    weights: [`, a.api, a.admin, 2*maxWait, s.redis, storeTimeout, a.name, a.gossip, a.advertise, quoted(a.join),
+		s.provider, s.model(), s.limit.Requests, s.limit.Burst, s.queue(replicas))
+	for i, t := range s.tenants {
+		if t.Weight != 1 && s.scope != scopeFIFO {
+			fmt.Fprintf(&b, "{identity: %s, weight: %g}, ", s.user(i), t.Weight)
+		}
+	}
+	b.WriteString("]}\nkeys:\n")
+	for i := range s.tenants {
+		fmt.Fprintf(&b, "  - {id: %[1]s, key: %[2]s, user: %[1]s, team: team-%[3]s}\n", s.user(i), s.key(i), s.run)
+	}
+	return []byte(b.String())
+}
+
+func quoted(list []string) string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = fmt.Sprintf("%q", s)
+	}
+	return strings.Join(out, ", ")
+}
+
+// loads is the plan with this run's names in it.
+func (s setting) loads() []bench.Load {
+	out := make([]bench.Load, len(s.tenants))
+	for i, t := range s.tenants {
+		out[i] = t.Load
+		out[i].Key, out[i].Model = s.key(i), s.model()
+	}
+	return out
+}
+
+// Known reports whether replicas can be run in the scope: whether their
+// configuration accepts it.
+func Known(scope string) bool {
+	s := setting{run: "x", scope: scope, redis: "127.0.0.1:1", provider: "http://127.0.0.1:1", places: 1,
+		limit: bench.LimitReport{Requests: 1, PerS: 1, Burst: 1}, tenants: []bench.Tenant{{Load: bench.Load{Tenant: "a", Weight: 1}}}}
+	_, err := config.Parse(s.yaml(1, address{name: "x", api: "127.0.0.1:0", admin: "127.0.0.1:0"}), os.LookupEnv)
+	return err == nil
+}

@@ -1,0 +1,85 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headway-limiter/headway/bench"
+)
+
+// routeAway is how long a balancer takes to notice that a replica leaves.
+const routeAway = 300 * time.Millisecond
+
+// troubles lets the scenario's troubles happen, one after the other, and
+// reports them.
+func (s *show) troubles(ctx context.Context) (reports []bench.FaultReport, err error) {
+	for _, t := range s.Scenario.Faults {
+		at := s.Warm + time.Duration(t.At*float64(s.Measured))
+		pause(ctx, time.Until(s.began.Add(at)))
+		if ctx.Err() != nil {
+			break
+		}
+		r := bench.FaultReport{Kind: string(t.Kind), AtS: (at - s.Warm).Seconds(), ForS: t.For * s.Measured.Seconds(), DetectMS: -1, HealMS: -1}
+		err = errors.Join(err, s.trouble(ctx, t, &r))
+		reports = append(reports, r)
+	}
+	return reports, err
+}
+
+func (s *show) trouble(ctx context.Context, t bench.Trouble, r *bench.FaultReport) error {
+	lasting := time.Duration(t.For * float64(s.Measured))
+	last := s.Replicas - 1
+	switch t.Kind {
+	case bench.RedisStall:
+		return s.stall(ctx, t, lasting)
+	case bench.GossipCut:
+		for _, relay := range s.fleet.relays {
+			relay.cut()
+		}
+		pause(ctx, lasting)
+		for _, relay := range s.fleet.relays {
+			relay.heal()
+		}
+	case bench.Leave:
+		s.driver.SetUp(last, false)
+		pause(ctx, routeAway)
+		return s.heal(ctx, r, last, func() error { return s.fleet.stopOne(ctx, last) })
+	case bench.Join:
+		err := s.heal(ctx, r, last+1, func() error { return s.fleet.startOne(ctx, last) })
+		s.driver.SetUp(last, true)
+		return err
+	}
+	return nil
+}
+
+// heal does something to the fleet and notes how long it takes until its
+// members all see n.
+func (s *show) heal(ctx context.Context, r *bench.FaultReport, n int, do func() error) error {
+	begin := time.Now()
+	if err := do(); err != nil {
+		return err
+	}
+	if err := s.fleet.complete(ctx, n); err != nil {
+		return err
+	}
+	r.HealMS = float64(time.Since(begin).Milliseconds())
+	return nil
+}
+
+// stall stops Redis for a moment, again and again.
+func (s *show) stall(ctx context.Context, t bench.Trouble, lasting time.Duration) error {
+	end := time.Now().Add(lasting)
+	for time.Now().Before(end) && ctx.Err() == nil {
+		next := time.Now().Add(t.Every)
+		if err := s.server.stop(); err != nil {
+			return err
+		}
+		pause(context.WithoutCancel(ctx), t.Pause)
+		if err := s.server.cont(); err != nil {
+			return err
+		}
+		pause(ctx, time.Until(next))
+	}
+	return nil
+}
