@@ -82,17 +82,19 @@ func Judge(s Snapshot, l LimitReport, begin time.Time, tenantCap int64) JudgeRep
 	return j
 }
 
-// Share fills the tenants and the index of r: what each was entitled to of the
-// capacity given what it offered (by stats), and what it received (by the
-// ledger).
-func (r *Report) Share(capacity float64, stats []TenantStats, s Snapshot) {
+// Share fills the tenants and the index of r: what each was entitled to given
+// what it offered (by stats), and what it received (by the ledger). What is
+// divided is what was let through, not what might have been: a fleet that
+// leaves capacity unused shows that in the judge's ratio, and how fairly it
+// divides the rest is another question.
+func (r *Report) Share(stats []TenantStats, s Snapshot) {
 	n := len(stats)
 	demand, weight, received := make([]float64, n), make([]float64, n), make([]float64, n)
 	for i, t := range stats {
 		demand[i], weight[i] = float64(t.Offered), t.Weight
 		received[i] = float64(s.Tenants[t.Tenant].Starts)
 	}
-	entitled := Entitled(capacity, demand, weight)
+	entitled := Entitled(float64(s.Total.Starts), demand, weight)
 	entitledShare, receivedShare := Fractions(entitled), Fractions(received)
 	r.Jain = round(Jain(Satisfaction(received, entitled)), 4)
 	r.Tenants = make([]TenantReport, n)

@@ -37,7 +37,7 @@ func exampleReport() *Report {
 	seen := Snapshot{
 		Since: begin, LastS: 10, Total: Account{Starts: 800, Peak: 31},
 		Tenants: map[string]Account{
-			"importer": {Starts: 160, Peak: 9}, "gold": {Starts: 480, Peak: 12},
+			"importer": {Starts: 200, Peak: 9}, "gold": {Starts: 440, Peak: 12},
 			"small-a": {Starts: 80, Peak: 2}, "small-b": {Starts: 80, Peak: 3},
 		},
 	}
@@ -46,7 +46,7 @@ func exampleReport() *Report {
 		Limit: LimitReport{Dimension: "model", Requests: 80, PerS: 1, Burst: 20}, RedisCallsPerGrant: 1.25,
 	}
 	r.Judge = Judge(seen, r.Limit, begin, 16)
-	r.Share(r.Judge.Allowed, []TenantStats{
+	r.Share([]TenantStats{
 		{Tenant: "importer", Weight: 1, Offered: 2000, Refused: map[string]int64{"tenant_queue_full": 1800, "deadline_exceeded": 1}, Wait: WaitStats{900, 1000, 1200.5, 1333}},
 		{Tenant: "gold", Weight: 3, Offered: 600, Wait: WaitStats{300, 400, 600, 700}},
 		{Tenant: "small-a", Weight: 1, Offered: 80, Wait: WaitStats{9.5, 40, 60, 70}},

@@ -91,7 +91,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("%d replicas, members %v, redis %s, %vs", r.Replicas, r.Members, r.Redis, r.DurationS)
 	}
 	j := r.Judge
-	if !j.OK() || j.Admitted == 0 || j.InflightCap != 16 || j.PeakInflight == 0 {
+	if !j.OK() || j.Admitted == 0 || j.InflightCap != 20 || j.PeakInflight == 0 {
 		t.Errorf("judge %+v", j)
 	}
 	if took := time.Since(begin).Seconds(); j.Allowed < 20 || j.Allowed > 20+80*took {
