@@ -140,7 +140,7 @@ func (s *lines) boundLocked(w *waiter, now time.Time) Reason {
 		return ReasonTenantQueueFull
 	case depth == 0 && len(s.depth) >= s.cfg.MaxTenants:
 		return ReasonTenantTableFull
-	case w.readyAt(now).After(w.deadline):
+	case w.readyAt(now).After(w.deadline), w.line.turns != nil && w.line.turns.inVain(w, now):
 		return ReasonWaitExceedsBudget
 	}
 	return ""

@@ -84,6 +84,15 @@ func (t *turns) estimate(w *waiter) time.Duration {
 	return time.Duration(distance / t.pace.perSec * float64(time.Second))
 }
 
+// estimateSlack is what the 90th percentile of real waits exceeds estimates by.
+const estimateSlack = 1.5
+
+// inVain reports whether w is not to be expected to have its turn in time.
+func (t *turns) inVain(w *waiter, now time.Time) bool {
+	return t.pace.perSec > 0 && now.Sub(t.pace.heard) < paceWindow &&
+		time.Duration(estimateSlack*float64(t.estimate(w))) > w.deadline.Sub(now)
+}
+
 // patience is how long the head would rather sleep than ask again: half of what
 // virtual time foresees, at most half the time in which the bucket overflows.
 // The wait that a call tells counts one claim per replica, and so is too short
@@ -153,14 +162,17 @@ func (s *lines) call(ln *line, call Turns, waiters []*waiter) {
 		}
 	} else {
 		t.pace.hear(now, v.After)
-		t.next, ln.restTill = now, now
+		t.next = now
+		if len(waiters) > 0 {
+			ln.restTill = now
+		}
 		if v.Wait > 0 {
 			t.busy = now
 			t.next, ln.restTill = now.Add(max(v.Wait, pollFloor, call.Grace-claimGrace)), now.Add(v.Bucket)
 		}
 		for i, w := range waiters {
 			t.order.Learn(string(w.tenant.ID), v.Bids[i].Finish, v.Bids[i].Since)
-			s.bidLocked(ln, w, now, call.Bids[i], v.Bids[i])
+			s.bidLocked(ln, w, now, v.Bids[i])
 		}
 	}
 	s.pumpLocked(ln, now)
@@ -168,8 +180,12 @@ func (s *lines) call(ln *line, call Turns, waiters []*waiter) {
 }
 
 // bidLocked carries out what became of one waiter's bid.
-func (s *lines) bidLocked(ln *line, w *waiter, now time.Time, b Bid, v BidVerdict) {
+func (s *lines) bidLocked(ln *line, w *waiter, now time.Time, v BidVerdict) {
 	if v.State == BidWaits {
+		if w.state == queued && ln.restTill.After(w.deadline) {
+			s.locateLocked(w, now)
+			s.tellLocked(w, answer{reason: ReasonWaitExceedsBudget})
+		}
 		return
 	}
 	verdict := w.demand.with(ln.bucket, v.Rest)

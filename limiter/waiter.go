@@ -21,7 +21,8 @@ const (
 type answer struct {
 	ask     bool // it is its turn to ask the store itself
 	verdict Verdict
-	err     error // of the call for turns; ErrUnavailable
+	err     error  // of the call for turns; ErrUnavailable
+	reason  Reason // why waiting longer is in vain
 }
 
 // waiter is one request in a line. Its own goroutine sleeps on turn.
@@ -61,7 +62,7 @@ func newWaiter(d *demand, t Tenant, now, deadline time.Time) *waiter {
 func (s *lines) sleep(ctx context.Context, w *waiter, expired <-chan time.Time) (answer, Reason) {
 	select {
 	case a := <-w.turn:
-		return a, ""
+		return a, a.reason
 	case <-s.drained:
 		return answer{}, ReasonDraining
 	case <-expired:
@@ -88,8 +89,8 @@ func (w *waiter) readyAt(now time.Time) time.Time {
 // locateLocked works out where w stands: over the fleet when the view is
 // fresh, else in this process. Its position never rises.
 func (s *lines) locateLocked(w *waiter, now time.Time) {
-	if w.state == outside {
-		return // refused at the door: what it was told there stands
+	if w.state == outside || w.state == answered {
+		return // what it was told at the door, or with its answer, stands
 	}
 	ahead := 0
 	if w.state == queued {
