@@ -66,7 +66,7 @@ func share(callers, n int, f func()) float64 {
 func BenchmarkAdmit(b *testing.B) {
 	server := redisproc.Start(b)
 	store, err := redisstore.New(redisstore.Options{
-		Address: server.Addr(), Timeout: time.Second, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Address: server.Addr(), Timeout: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
 		b.Fatal(err)
