@@ -16,8 +16,8 @@ export FLEET_DIR
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOTEST := go test $(if $(RACE),-race)
-# Tests of whole processes measure time, so they run alone, after the others.
-PROCESSES := ./deploy/fleettest
+# Tests of whole fleets measure time, so they run one after the other, after all others.
+FLEETS := ./cmd/headway ./deploy/fleettest
 
 .PHONY: help
 help: ## list the targets
@@ -33,8 +33,8 @@ test: ## all tests, none skipped; installs redis-server if it is missing (RACE=1
 ifdef PKG
 	$(GOTEST) $(PKG)
 else
-	$(GOTEST) $$(go list ./... | grep -v 'headway/deploy/fleettest$$')
-	$(GOTEST) $(PROCESSES)
+	$(GOTEST) $$(go list ./... | grep -v -x -F "$$(go list $(FLEETS))")
+	$(GOTEST) -p 1 $(FLEETS)
 endif
 
 .PHONY: race
