@@ -12,14 +12,16 @@ local prelude = {
 for _, name in ipairs({ "admit", "settle", "lease", "inspect" }) do
   files["lua/" .. name .. ".lua"] = { read_globals = prelude }
 end
--- pool has three preludes more; each sees those before it.
+files["lua/settle.lua"] = { read_globals = { "tag_correct", unpack(prelude) } }
+-- pool has five preludes more, settle one of them; each sees those before it.
 local turn = {
-  "TAG_STEP", "tag_text", "claims_read", "claims_ahead", "bid_check", "bid_take", "bids_read", "bids_serve", "bids_reply",
+  "MAX_TTL_MS", "TAG_TIME", "tag_text", "tag_floor", "claims_read", "claims_ahead", "claims_write", "bid_check", "bid_take",
+  "bids_read", "bids_serve", "bids_store", "bids_reply",
 }
 for _, name in ipairs(prelude) do
   turn[#turn + 1] = name
 end
 files["lua/pool.lua"] = { read_globals = turn }
-for _, name in ipairs({ "bucket", "lease", "pool", "bid", "turn" }) do
+for _, name in ipairs({ "bucket", "lease", "tag", "pool", "bid", "turn", "told" }) do
   files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "431" }, read_globals = turn }
 end

@@ -92,7 +92,7 @@ func (d *demand) undo() Settlement {
 	var s Settlement
 	for _, c := range d.take.Charges {
 		if c.Cost > 0 {
-			s.Adjust = append(s.Adjust, Adjustment{c.Bucket, c.Rate, c.Cost})
+			s.Adjust = append(s.Adjust, Adjustment{Bucket: c.Bucket, Rate: c.Rate, Delta: c.Cost})
 		}
 	}
 	for _, slot := range d.take.Slots {
@@ -247,7 +247,7 @@ func (d *demand) settlement(o Outcome) Settlement {
 			continue
 		}
 		if delta := o.correction(c.Cost); delta != 0 {
-			s.Adjust = append(s.Adjust, Adjustment{c.Bucket, c.Rate, delta})
+			s.Adjust = append(s.Adjust, Adjustment{Bucket: c.Bucket, Rate: c.Rate, Delta: delta})
 		}
 	}
 	for _, slot := range d.take.Slots {

@@ -70,6 +70,10 @@ type Adjustment struct {
 	Bucket BucketID
 	Rate   Rate
 	Delta  int64 // whole tokens: > 0 gives back, < 0 charges, into debt if need be
+	// Tenant, if not empty, had its turn at this bucket (see Turns) with Weight
+	// > 0: its finish tag is corrected by the same Delta, in the same step.
+	Tenant ID
+	Weight float64
 }
 
 // Settlement ends what one granted Take began.
@@ -107,8 +111,6 @@ type Store interface {
 	// start-time fair queueing between tenants, with one claim per replica on
 	// the next turn. Deadline and errors are those of Admit.
 	Turns(ctx context.Context, t Turns) (TurnsVerdict, error)
-	// Peek reports what Admit would find, without taking.
-	Peek(ctx context.Context, t Take) (Verdict, error)
 	// Health reports whether the store can decide now. It does no I/O.
 	Health() Health
 	// Close gives back every slot of this replica, as far as ctx allows, and

@@ -29,12 +29,16 @@ var (
 	preludeBucket string
 	//go:embed prelude_lease.lua
 	preludeLease string
+	//go:embed prelude_tag.lua
+	preludeTag string
 	//go:embed prelude_pool.lua
 	preludePool string
 	//go:embed prelude_bid.lua
 	preludeBid string
 	//go:embed prelude_turn.lua
 	preludeTurn string
+	//go:embed prelude_told.lua
+	preludeTold string
 
 	//go:embed admit.lua
 	admitBody string
@@ -58,10 +62,10 @@ type Script struct {
 // The scripts. Their values are fixed at start and must not be changed.
 var (
 	Admit   = join("admit", admitBody)
-	Settle  = join("settle", settleBody)
+	Settle  = join("settle", preludeTag+settleBody)
 	Lease   = join("lease", leaseBody)
 	Inspect = join("inspect", inspectBody)
-	Pool    = join("pool", preludePool+preludeBid+preludeTurn+poolBody)
+	Pool    = join("pool", preludeTag+preludePool+preludeBid+preludeTurn+preludeTold+poolBody)
 )
 
 // Scripts lists every script.

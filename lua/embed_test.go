@@ -41,7 +41,8 @@ func split(file string) (header, code string) {
 func TestHeaders(t *testing.T) {
 	for name, body := range map[string]string{
 		"admit": admitBody, "settle": settleBody, "lease": leaseBody, "inspect": inspectBody, "pool": poolBody,
-		"prelude_bid": preludeBid, "prelude_turn": preludeTurn,
+		"prelude_tag": preludeTag, "prelude_pool": preludePool, "prelude_bid": preludeBid, "prelude_turn": preludeTurn,
+		"prelude_told": preludeTold,
 	} {
 		header, code := split(body)
 		if got, want := uses(code), uses(header); !slices.Equal(got, want) {

@@ -1,9 +1,8 @@
 -- pool: give turns in one contended bucket, in the order of the whole fleet.
 --
 -- KEYS[1]     bucket of the pool          hw:{hw}:b:<dimension>:<32 hex>
--- KEYS[2]     finish tags by tenant       hw:{hw}:p:<dimension>:<32 hex>:t
+-- KEYS[2]     tags, virtual time          hw:{hw}:p:<dimension>:<32 hex>:t
 -- KEYS[3]     claims by incarnation       hw:{hw}:p:<dimension>:<32 hex>:c
--- KEYS[4]     virtual time                hw:{hw}:p:<dimension>:<32 hex>:v
 -- then what each bid needs besides, bids in order: its buckets, its counters
 --
 -- ARGV[1]     not_after   Redis time, µs; later than this nothing is taken
@@ -34,37 +33,25 @@ local now = redis_now()
 if now > tonumber(ARGV[1]) then
   return { 3, now }
 end
-local inc, ttl, burst = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[7])
+local inc, burst = ARGV[2], tonumber(ARGV[7])
 local limit, period = tonumber(ARGV[5]), tonumber(ARGV[6])
 local tokens, stamp, level = bucket_read(KEYS[1], now, limit, period, burst)
-local claims, hold, fields = claims_read(KEYS[3], inc, now)
-local before = tonumber(redis.call('GET', KEYS[4]) or 0)
+local claims = claims_read(KEYS[3], inc, now)
 
-local p = { now = now, inc = inc, ttl = ttl, level = level, burst = burst, v = before, tags = KEYS[2] }
-p.hold, p.claims = hold, claims
+local p = { now = now, inc = inc, ttl = tonumber(ARGV[3]), level = level, burst = burst }
+p.tags, p.claims = KEYS[2], claims
 local bids = bids_read(p, tonumber(ARGV[9]))
-local granted, head = bids_serve(p, bids, tonumber(ARGV[8]))
+local granted, head, need = bids_serve(p, bids, tonumber(ARGV[8]))
 
 if granted > 0 then
   bucket_write(KEYS[1], now, stamp, p.level, limit, period, burst)
-  redis.call('SET', KEYS[4], tag_text(p.v), 'PX', '600000')
-  redis.call('PEXPIRE', KEYS[2], '600000')
-  if math.floor(p.v / TAG_STEP) > math.floor(before / TAG_STEP) then
-    redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. tag_text(p.v - 4 * burst / 1000000))
-  end
+  bids_store(p, bids, limit, period)
+  tokens, stamp = p.level, math.max(now, stamp)
 end
 local wait, alone = -1, -1
 if head then
-  if granted > 0 then
-    tokens, stamp = p.level, math.max(now, stamp)
-  end
-  local need = math.min(head.cost + claims_ahead(claims, head.s, inc), burst)
   wait = math.max(0, stamp + fill(need - tokens, limit, period) - now)
   alone = math.max(0, stamp + fill(head.cost - tokens, limit, period) - now)
-  local expiry = now + wait + tonumber(ARGV[4])
-  redis.call('HSET', KEYS[3], inc, tag_text(head.s) .. string.format(':%d:%d', head.cost, expiry))
-  redis.call('PEXPIRE', KEYS[3], '60000')
-elseif fields > 0 then
-  redis.call('HDEL', KEYS[3], inc)
 end
-return bids_reply(bids, { 1, now, wait, alone, tag_text(before), tag_text(p.v) })
+claims_write(KEYS[3], claims, now, inc, head, now + wait + tonumber(ARGV[4]))
+return bids_reply(p, bids, { 1, now, wait, alone, p.before, p.after or p.before })

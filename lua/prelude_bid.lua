@@ -14,8 +14,14 @@
 -- ARGV[c]     cap         slots of the whole fleet
 -- ARGV[c+1]   want        slots of this replica with this one: held + pending
 
+local FREE = {} -- what a bid without limits of its own is told of them
+
 -- bid_check looks at a bid's own limits: state 1 all covered, 2 or 3 not.
 local function bid_check(p, b)
+  if b.nb + b.nl == 0 then
+    b.list, b.leases = FREE, FREE
+    return 1
+  end
   local state, list = 1, {}
   for i = 1, b.nb do
     local a = b.at + 2 + 5 * i

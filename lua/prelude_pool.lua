@@ -1,49 +1,75 @@
--- prelude_pool: turns of a contended bucket, joined in front of pool.
+-- prelude_pool: claims on turns of a contended bucket, joined in front of pool.
 --
--- Start-time fair queueing over the fleet. Tags and virtual time are numbers in
--- units of cost / weight (whole tokens): a tenant's finish tag F grows by
+-- Start-time fair queueing over the fleet. A tenant's finish tag F grows by
 -- cost/weight with every grant, its next start is S = max(F, since), and the
 -- least S is served. Per incarnation one claim "S:cost_u:expiry_us" says whose
 -- head it could not serve yet, so that nobody with a later S takes those tokens.
 
 local CLAIM_ECHO = 1000000 -- µs for which an expired claim still holds V back
-local TAG_STEP = 64 -- V is this much further between two purges of old tags
 
--- tag_text prints a tag so that reading it back gives the same number.
-local function tag_text(x)
-  return string.format('%.17g', x)
-end
-
--- claims_read returns the live claims of others {S, cost_u, name}, the least S
--- that holds V back, and how many fields the hash has; it deletes old claims.
+-- claims_read reads the hash. Of live claims of others: n of them, with start,
+-- cost and name; least is their least start. hold is the least S that holds V
+-- back, latest the last expiry of others, own whether inc has one, old names
+-- what is of long ago.
 local function claims_read(key, inc, now)
-  local all, live, hold, old = redis.call('HGETALL', key), {}, EXACT, {}
+  local all = redis.call('HGETALL', key)
+  local c = { start = {}, cost = {}, name = {}, old = {}, ahead = 0, latest = 0 }
+  local hold, least, n, match, number = EXACT, EXACT, 0, string.match, tonumber
   for i = 1, #all, 2 do
     local name = all[i]
-    local s, cost, expiry = string.match(all[i + 1], '^([^:]+):(%d+):(%d+)$')
-    s, expiry = tonumber(s), tonumber(expiry)
-    if expiry + CLAIM_ECHO < now then
-      old[#old + 1] = name
-    elseif name ~= inc then
-      hold = math.min(hold, s)
+    local s, cost, expiry = match(all[i + 1], '^([^:]+):(%d+):(%d+)$')
+    s, expiry = number(s), number(expiry)
+    if name == inc then
+      c.own = true
+    elseif expiry + CLAIM_ECHO < now then
+      c.old[#c.old + 1] = name
+    else
+      hold = s < hold and s or hold
+      c.latest = expiry > c.latest and expiry or c.latest
       if expiry >= now then
-        live[#live + 1] = { s, tonumber(cost), name }
+        n = n + 1
+        least = s < least and s or least
+        c.start[n], c.cost[n], c.name[n] = s, number(cost), name
       end
     end
   end
-  if #old > 0 then
-    redis.call('HDEL', key, unpack(old))
-  end
-  return live, hold, #all / 2 - #old
+  c.hold, c.least, c.n = hold, least, n
+  return c
 end
 
--- claims_ahead sums the micro-tokens that claims before (s, inc) wait for.
-local function claims_ahead(claims, s, inc)
-  local ahead = 0
-  for _, c in ipairs(claims) do
-    if c[1] < s or (c[1] == s and c[3] < inc) then
-      ahead = ahead + c[2]
+-- claims_ahead sums the micro-tokens that claims before (s, inc) wait for. From
+-- call to call s must not fall: those found before it are only counted once.
+local function claims_ahead(c, s, inc)
+  if s < c.least then
+    return c.ahead
+  end
+  local n, least, ahead = 0, EXACT, c.ahead
+  for i = 1, c.n do
+    local start, cost, name = c.start[i], c.cost[i], c.name[i]
+    if start < s or (start == s and name < inc) then
+      ahead = ahead + cost
+    else
+      n = n + 1
+      least = start < least and start or least
+      c.start[n], c.cost[n], c.name[n] = start, cost, name
     end
   end
+  c.n, c.least, c.ahead = n, least, ahead
   return ahead
+end
+
+-- claims_write forgets old claims and states the head that inc could not serve,
+-- if any. The hash lives until its last claim is of long ago.
+local function claims_write(key, c, now, inc, head, expiry)
+  if not head and c.own then
+    c.old[#c.old + 1] = inc
+  end
+  if #c.old > 0 then
+    redis.call('HDEL', key, unpack(c.old))
+  end
+  if head then
+    redis.call('HSET', key, inc, tag_text(head.s) .. string.format(':%d:%d', head.cost, expiry))
+    local ttl = math.ceil((math.max(c.latest, expiry) + CLAIM_ECHO - now) / 1000)
+    redis.call('PEXPIRE', key, string.format('%d', math.min(MAX_TTL_MS, ttl)))
+  end
 end

@@ -1,7 +1,7 @@
 -- prelude_turn: whose turn it is among the bids of one pool call. Joined in front
--- of pool. p is the call: now, inc, ttl, level and burst of the pool, virtual
--- time v, hold (the least S of others, which holds v back), claims of others,
--- tags (the key). The bids stand in ARGV one after the other:
+-- of pool. p is the call: now, inc, ttl, level and burst of the pool, claims of
+-- others, tags (the key); bids_read adds virtual time v and its texts. The bids
+-- stand in ARGV one after the other:
 --
 -- ARGV[a]     tenant      id
 -- ARGV[a+1]   cost        micro-tokens of the pool, 1..burst
@@ -12,69 +12,73 @@
 -- ARGV[a+6]   nl          counters
 -- then per bucket and counter what prelude_bid names
 
--- bids_read parses the bids and their tags: start s, finish tag f.
+-- bids_read parses the bids and their tags: start s, finish tag f. Texts are
+-- kept where the reply repeats them: printing a number costs more than all else.
 local function bids_read(p, n)
-  local bids, a, k = {}, 10, 5
+  local bids, names, a, k, number = {}, { TAG_TIME }, 10, 4, tonumber
   for i = 1, n do
-    local b = { tenant = ARGV[a], cost = tonumber(ARGV[a + 1]), weight = tonumber(ARGV[a + 2]) }
+    local b = { tenant = ARGV[a], cost = number(ARGV[a + 1]), weight = number(ARGV[a + 2]), since_text = ARGV[a + 3] }
     b.state, b.at, b.key = 0, a, k
-    b.seq, b.nb, b.nl = tonumber(ARGV[a + 4]), tonumber(ARGV[a + 5]), tonumber(ARGV[a + 6])
-    b.since = math.min(tonumber(ARGV[a + 3]), p.v) -- later than v: the store lost its state
-    if b.since < 0 then
-      b.since = p.v
-    end
-    b.f = tonumber(redis.call('ZSCORE', p.tags, b.tenant) or b.since)
-    b.s = math.max(b.f, b.since)
-    bids[i] = b
+    b.seq, b.nb, b.nl = number(ARGV[a + 4]), number(ARGV[a + 5]), number(ARGV[a + 6])
+    bids[i], names[i + 1] = b, b.tenant
     a, k = a + 7 + 5 * b.nb + 2 * b.nl, k + b.nb + b.nl
+  end
+  local tags = redis.call('ZMSCORE', p.tags, unpack(names))
+  p.before = tags[1] or '0'
+  p.v, p.text = number(p.before), {}
+  for i = 1, n do
+    local b = bids[i]
+    b.since, b.f_text = number(b.since_text), tags[i + 1]
+    if b.since < 0 or b.since > p.v then -- unknown, or the store lost its state
+      b.since, b.since_text = p.v, p.before
+    end
+    b.f = b.f_text and number(b.f_text) or math.max(b.since, tag_floor(p.v, p.burst))
+    b.s = math.max(b.f, b.since)
   end
   return bids
 end
 
--- bids_serve grants in the order of S, the earlier bid among equal ones, until
--- the pool does not cover the next. Returns grants and the bid left at the head.
-local function bids_serve(p, bids, most)
-  local granted = 0
-  while true do
-    local best
-    for _, b in ipairs(bids) do
-      if b.state == 0 and (not best or b.s < best.s) then
-        best = b
+-- bids_move gives every bid of a tenant new tags. One that its own limits block
+-- is not waiting for the pool: it starts anew at v, and saves up no turns.
+local function bids_move(p, bids, tenant, f, blocked)
+  for i = 1, #bids do
+    local b = bids[i]
+    if b.tenant == tenant then
+      b.f, b.f_text = f, f == b.f and b.f_text or nil
+      if blocked then
+        b.since, b.since_text = p.v, nil
       end
-    end
-    if not best or granted == most then
-      return granted, best
-    end
-    best.state = bid_check(p, best)
-    if best.state == 1 then
-      local need = math.min(best.cost + claims_ahead(p.claims, best.s, p.inc), p.burst)
-      if p.level < need then
-        best.state, best.list = 0, nil
-        return granted, best
-      end
-      bid_take(p, best)
-      p.level, granted = p.level - best.cost, granted + 1
-      p.v = math.max(p.v, math.min(best.s, p.hold))
-      local f = best.s + best.cost / 1000000 / best.weight
-      redis.call('ZADD', p.tags, tag_text(f), best.tenant)
-      for _, b in ipairs(bids) do
-        if b.tenant == best.tenant then
-          b.f = f
-          b.s = math.max(f, b.since)
-        end
-      end
+      b.s = math.max(f, b.since)
     end
   end
 end
 
--- bids_reply appends what each bid became.
-local function bids_reply(bids, reply)
-  for _, b in ipairs(bids) do
-    local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3] = b.state, tag_text(b.f), tag_text(b.since)
-    for i = 1, 2 * b.nb + b.nl do
-      reply[n + 3 + i] = b.list and b.list[i] or 0 -- 0: nobody looked
+-- bids_serve grants in the order of S, the earlier bid among equal ones, until
+-- the pool does not cover the next. Returns grants, the bid left at the head,
+-- and the micro-tokens that must be there for it.
+local function bids_serve(p, bids, most)
+  local granted = 0
+  while true do
+    local best
+    for i = 1, #bids do
+      local b = bids[i]
+      best = b.state == 0 and (not best or b.s < best.s) and b or best
+    end
+    if not best then
+      return granted
+    end
+    local need = math.min(best.cost + claims_ahead(p.claims, best.s, p.inc), p.burst)
+    best.state = granted < most and bid_check(p, best) or 0
+    if best.state <= 1 and (best.state == 0 or p.level < need) then
+      best.state, best.list = 0, nil
+      return granted, best, need
+    elseif best.state == 1 then
+      bid_take(p, best)
+      p.level, granted = p.level - best.cost, granted + 1
+      p.v = math.max(p.v, math.min(best.s, p.claims.hold))
+      bids_move(p, bids, best.tenant, best.s + best.cost / 1000000 / best.weight)
+    elseif best.state == 2 then
+      bids_move(p, bids, best.tenant, best.f, true)
     end
   end
-  return reply
 end

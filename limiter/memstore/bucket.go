@@ -63,7 +63,7 @@ func (c *core) put(now int64, a bucketArg, tokens int64) {
 	}
 }
 
-// sweep forgets full buckets and expired counters; doubling the trigger keeps
+// sweep forgets full buckets, expired counters and idle pools; doubling the trigger keeps
 // it O(1) per write.
 func (c *core) sweep(now int64) {
 	for key, b := range c.buckets {
@@ -74,6 +74,11 @@ func (c *core) sweep(now int64) {
 	for key, l := range c.leases {
 		if now >= l.gone {
 			delete(c.leases, key)
+		}
+	}
+	for key, p := range c.pools {
+		if now >= p.tagsGone && now >= p.claimsGone {
+			delete(c.pools, key)
 		}
 	}
 	c.sweepAt = max(minSweep, 2*len(c.buckets))

@@ -38,6 +38,10 @@ type bucketArg struct {
 	limit, period, burst int64
 	cost                 int64 // settle: the signed delta instead
 	maxDebt              int64
+
+	inTurn bool       // admit: claims on turns there refuse it
+	tenant limiter.ID // settle: whose turn in the bucket's pool is corrected; or empty
+	weight float64    // of that tenant, > 0
 }
 
 // leaseArg is one in-flight counter of a call.
@@ -58,6 +62,7 @@ type admitReply struct {
 	status  int64
 	buckets []level
 	leases  []int64 // leaseFits, leaseFull or leaseStale
+	claimed []bool  // per bucket: inTurn, and somebody waits for a turn there
 }
 
 // leaseState is the reply about one counter after a sync.
@@ -91,6 +96,12 @@ func (c *core) admit(now int64, k call, buckets []bucketArg, leases []leaseArg) 
 		return admitReply{status: statusLate, buckets: make([]level, len(buckets)), leases: make([]int64, len(leases))}
 	}
 	r := c.check(now, k, buckets, leases)
+	r.claimed = make([]bool, len(buckets))
+	for i, a := range buckets {
+		if p := c.pools[a.key]; a.inTurn && p != nil && p.claimed(now) {
+			r.claimed[i], r.status = true, statusRefused
+		}
+	}
 	if r.status == statusGranted {
 		c.take(now, k, buckets, leases, r.buckets)
 	}
@@ -150,6 +161,9 @@ func (c *core) settle(now int64, k call, retry bool, buckets []bucketArg, leases
 		}
 		remaining[i] = min(a.burst, max(-a.maxDebt, remaining[i]+a.cost))
 		c.put(now, a, remaining[i])
+		if a.tenant != "" {
+			c.poolAt(now, a.key).correct(a.tenant, a.weight, a.cost, a)
+		}
 	}
 	status := int64(settledBefore)
 	if refunds {

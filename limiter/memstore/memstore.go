@@ -76,13 +76,16 @@ func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, err
 	if err := s.usableLocked(ctx); err != nil {
 		return limiter.Verdict{}, err
 	}
-	if v, contended := s.contendedLocked(t); contended {
-		return v, nil
+	leases, buckets := s.leasesLocked(t), charges(t)
+	for i, c := range t.Charges {
+		buckets[i].inTurn = c.InTurn
 	}
-	leases := s.leasesLocked(t)
 	s.seq++
-	r := s.m.core.admit(now(), s.callLocked(), charges(t), leases)
+	r := s.m.core.admit(now(), s.callLocked(), buckets, leases)
 	v := verdict(r.buckets, r.status == statusGranted)
+	for i, claimed := range r.claimed {
+		v.Charges[i].Contended = claimed
+	}
 	v.Full = make([]bool, len(r.leases))
 	for i, full := range r.leases {
 		v.Full[i] = full != leaseFits
@@ -91,22 +94,6 @@ func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, err
 		}
 	}
 	return v, nil
-}
-
-// contendedLocked refuses a Take that would overtake those who claimed a turn.
-func (s *Store) contendedLocked(t limiter.Take) (v limiter.Verdict, contended bool) {
-	for i, c := range t.Charges {
-		if p := s.m.core.pools[c.Bucket]; c.InTurn && p != nil && p.claimed(now()) {
-			if !contended {
-				levels, _ := s.m.core.inspect(now(), s.inc, charges(t), nil)
-				v = verdict(levels, false)
-				v.Full = make([]bool, len(t.Slots))
-			}
-			contended = true
-			v.Charges[i].Contended = true
-		}
-	}
-	return v, contended
 }
 
 // Settle implements limiter.Store.
@@ -119,7 +106,7 @@ func (s *Store) Settle(f limiter.Settlement) {
 	adjust := make([]bucketArg, len(f.Adjust))
 	for i, a := range f.Adjust {
 		adjust[i] = bucketOf(a.Bucket, a.Rate, a.Delta)
-		adjust[i].maxDebt = maxMicro
+		adjust[i].maxDebt, adjust[i].tenant, adjust[i].weight = maxMicro, a.Tenant, a.Weight
 	}
 	leases := make([]leaseArg, 0, len(f.Free))
 	for _, id := range f.Free {
@@ -136,7 +123,7 @@ func (s *Store) Settle(f limiter.Settlement) {
 	s.m.core.settle(now(), s.callLocked(), false, adjust, leases)
 }
 
-// Peek implements limiter.Store.
+// Peek reports what Admit would find, without taking.
 func (s *Store) Peek(ctx context.Context, t limiter.Take) (limiter.Verdict, error) {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()

@@ -3,6 +3,7 @@ package memstore
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,8 @@ func (r *raw) Run(c storetest.Call) []int64 { return r.At(r.now, c) }
 
 func (r *raw) Wait(d time.Duration) { r.now += d.Microseconds() }
 
+func (r *raw) Flush() { r.core = newCore() }
+
 func (r *raw) Back(d time.Duration) { r.now -= d.Microseconds() }
 
 func (r *raw) State() string {
@@ -49,18 +52,57 @@ func (r *raw) At(now int64, c storetest.Call) []int64 {
 	if k.notAfter == 0 {
 		k.notAfter = 1<<53 - 1
 	}
-	var buckets []bucketArg
-	for _, b := range c.Buckets {
-		buckets = append(buckets, bucketArg{
+	return r.flat(now, c, k, bucketArgs(c.Buckets), leaseArgs(c.Slots))
+}
+
+func bucketArgs(list []storetest.Bucket) (args []bucketArg) {
+	for _, b := range list {
+		args = append(args, bucketArg{
 			key: limiter.BucketID{ID: limiter.ID(b.Key)}, limit: b.Limit, period: b.Period, burst: b.Burst,
-			cost: b.Amount, maxDebt: b.MaxDebt,
+			cost: b.Amount, maxDebt: b.MaxDebt, inTurn: b.InTurn, tenant: limiter.ID(b.Tenant), weight: b.Weight,
 		})
 	}
-	var leases []leaseArg
-	for _, s := range c.Slots {
-		leases = append(leases, leaseArg{key: limiter.SlotID{ID: limiter.ID(s.Key)}, cap: s.Cap, held: s.Held, want: s.Want})
+	return args
+}
+
+func leaseArgs(list []storetest.Slot) (args []leaseArg) {
+	for _, s := range list {
+		args = append(args, leaseArg{key: limiter.SlotID{ID: limiter.ID(s.Key)}, cap: s.Cap, held: s.Held, want: s.Want})
 	}
-	return r.flat(now, c, k, buckets, leases)
+	return args
+}
+
+// pool answers a call for turns, as lua/pool.lua does.
+func (r *raw) pool(now int64, c storetest.Call, k call, bucket bucketArg) []int64 {
+	var bids []*bid
+	for _, b := range c.Bids {
+		bids = append(bids, &bid{
+			tenant: limiter.ID(b.Tenant), cost: b.Cost, weight: b.Weight, since: b.Since, seq: b.Seq,
+			buckets: bucketArgs(b.Buckets), leases: leaseArgs(b.Slots),
+		})
+	}
+	t := r.core.turns(now, k, c.Grace, bucket, bids, int(c.Most))
+	if t.late {
+		return []int64{statusLate, now}
+	}
+	tag := func(x float64) int64 { return int64(math.Float64bits(x)) }
+	reply := []int64{1, now, t.wait, t.alone, tag(t.before), tag(t.after)}
+	for _, b := range bids {
+		state := int64(b.state)
+		if b.overtaken {
+			state++
+		}
+		reply = append(reply, state, tag(b.finish), tag(b.since))
+		if b.state == limiter.BidWaits {
+			reply = append(reply, make([]int64, 2*len(b.buckets)+len(b.leases))...)
+			continue
+		}
+		for _, l := range b.rest.buckets {
+			reply = append(reply, l.remaining, l.wait)
+		}
+		reply = append(reply, b.rest.leases...)
+	}
+	return reply
 }
 
 func (r *raw) flat(now int64, c storetest.Call, k call, buckets []bucketArg, leases []leaseArg) []int64 {
@@ -79,7 +121,14 @@ func (r *raw) flat(now int64, c storetest.Call, k call, buckets []bucketArg, lea
 		for _, l := range a.buckets {
 			reply = append(reply, l.remaining, l.wait)
 		}
-		return append(reply, a.leases...)
+		reply = append(reply, a.leases...)
+		for i, b := range c.Buckets {
+			if b.InTurn {
+				reply = append(reply, map[bool]int64{true: 1}[a.claimed[i]])
+			}
+		}
+	case storetest.Pool:
+		return r.pool(now, c, k, buckets[0])
 	case storetest.Settle:
 		status, remaining, states := r.core.settle(now, k, c.Retry, buckets, leases)
 		reply[0] = status
@@ -103,8 +152,9 @@ func (r *raw) flat(now int64, c storetest.Call, k call, buckets []bucketArg, lea
 type redis struct {
 	t    *testing.T
 	conn *redisproc.Conn
-	mini *miniredis.Miniredis // nil: a real server, whose clock nobody can set
-	now  time.Time            // of mini
+	mini *miniredis.Miniredis    // nil: a real server, whose clock nobody can set
+	now  time.Time               // of mini
+	edit func(lua.Script) string // spoils a script on purpose; nil: none
 }
 
 func dial(t *testing.T, addr string) *redis {
@@ -160,13 +210,18 @@ func (r *redis) Back(d time.Duration) {
 	}
 }
 
+func (r *redis) Flush() { r.do("FLUSHALL") }
+
 func (r *redis) State() string {
 	var lines []string
 	for _, k := range r.do("KEYS", "*").([]any) {
 		key, value := k.(string), ""
-		if r.do("TYPE", key) == "string" {
+		switch r.do("TYPE", key) {
+		case "string":
 			value = r.do("GET", key).(string)
-		} else {
+		case "zset":
+			value = fmt.Sprint(r.do("ZRANGE", key, "0", "-1", "WITHSCORES"))
+		default:
 			fields := map[string]string{}
 			all := r.do("HGETALL", key).([]any)
 			for i := 0; i < len(all); i += 2 {
@@ -185,60 +240,131 @@ func (r *redis) State() string {
 func (r *redis) Run(c storetest.Call) []int64 {
 	r.t.Helper()
 	script, args := arguments(c)
-	reply := r.do(append([]string{"EVAL", script.Source}, args...)...).([]any)
+	source := script.Source
+	if r.edit != nil {
+		source = r.edit(script)
+	}
+	reply := r.do(append([]string{"EVAL", source}, args...)...).([]any)
 	flat := make([]int64, len(reply))
 	for i, v := range reply {
+		if text, ok := v.(string); ok {
+			tag, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				r.t.Fatalf("reply %v: %v", reply, err)
+			}
+			v = int64(math.Float64bits(tag))
+		}
 		flat[i] = v.(int64)
 	}
 	return flat
 }
 
+// spelling collects the keys and arguments of a call as text.
+type spelling struct{ keys, args []string }
+
+func (s *spelling) int(ns ...int64) {
+	for _, n := range ns {
+		s.args = append(s.args, strconv.FormatInt(n, 10))
+	}
+}
+
+func (s *spelling) float(xs ...float64) {
+	for _, x := range xs {
+		s.args = append(s.args, strconv.FormatFloat(x, 'g', -1, 64))
+	}
+}
+
+func (s *spelling) buckets(list []storetest.Bucket) {
+	for _, b := range list {
+		s.keys = append(s.keys, "hw:{hw}:b:user:"+b.Key)
+		s.int(b.Limit, b.Period, b.Burst, b.Amount, b.MaxDebt)
+	}
+}
+
+func (s *spelling) slots(op storetest.Op, list []storetest.Slot) {
+	for _, sl := range list {
+		s.keys = append(s.keys, "hw:{hw}:l:user:"+sl.Key)
+		switch op {
+		case storetest.Admit, storetest.Pool:
+			s.int(sl.Cap, sl.Want)
+		case storetest.Settle, storetest.Lease:
+			s.int(sl.Held, sl.Want)
+		}
+	}
+}
+
+// pool names a key of the turns at a bucket: c claims, t tags.
+func (s *spelling) pool(b storetest.Bucket, part string) {
+	s.keys = append(s.keys, "hw:{hw}:p:user:"+b.Key+":"+part)
+}
+
+// turns spells a call for turns.
+func (s *spelling) turns(c storetest.Call) {
+	b := c.Buckets[0]
+	s.keys = append(s.keys, "hw:{hw}:b:user:"+b.Key)
+	s.pool(b, "t")
+	s.pool(b, "c")
+	s.int(c.TTL, c.Grace, b.Limit, b.Period, b.Burst, c.Most, int64(len(c.Bids)))
+	for _, bid := range c.Bids {
+		s.args = append(s.args, bid.Tenant)
+		s.int(bid.Cost)
+		s.float(bid.Weight, bid.Since)
+		s.int(bid.Seq, int64(len(bid.Buckets)), int64(len(bid.Slots)))
+		s.buckets(bid.Buckets)
+		s.slots(c.Op, bid.Slots)
+	}
+}
+
+// corrections spells the end of a call to settle: which turns it corrects.
+func (s *spelling) corrections(list []storetest.Bucket) {
+	for i, b := range list {
+		if b.Tenant != "" {
+			s.pool(b, "t")
+			s.int(int64(i + 1))
+			s.args = append(s.args, b.Tenant)
+			s.float(b.Weight)
+		}
+	}
+}
+
 // arguments spells a call as the scripts' headers say.
 func arguments(c storetest.Call) (lua.Script, []string) {
-	args := []string{strconv.Itoa(len(c.Buckets) + len(c.Slots))}
-	add := func(ns ...int64) {
-		for _, n := range ns {
-			args = append(args, strconv.FormatInt(n, 10))
+	var s spelling
+	if c.Op != storetest.Lease && c.Op != storetest.Inspect {
+		fence := c.NotAfter
+		if fence == 0 {
+			fence = 1<<53 - 1
 		}
+		s.int(fence)
 	}
-	for _, b := range c.Buckets {
-		args = append(args, "hw:{hw}:b:user:"+b.Key)
-	}
-	for _, s := range c.Slots {
-		args = append(args, "hw:{hw}:l:user:"+s.Key)
-	}
-	fence := c.NotAfter
-	if fence == 0 {
-		fence = 1<<53 - 1
-	}
-	script := []lua.Script{lua.Admit, lua.Settle, lua.Lease, lua.Inspect}[c.Op]
+	s.args = append(s.args, c.Inc)
+	nb, nl := int64(len(c.Buckets)), int64(len(c.Slots))
 	switch c.Op {
-	case storetest.Admit, storetest.Settle:
-		add(fence)
-		args = append(args, c.Inc)
-		add(c.Seq, c.TTL, int64(len(c.Buckets)))
-		if c.Op == storetest.Settle {
-			add(map[bool]int64{true: 1}[c.Retry])
-		}
+	case storetest.Admit:
+		s.int(c.Seq, c.TTL, nb)
+	case storetest.Settle:
+		s.int(c.Seq, c.TTL, nb, map[bool]int64{true: 1}[c.Retry], nl)
 	case storetest.Lease:
-		args = append(args, c.Inc)
-		add(c.Seq, c.TTL)
+		s.int(c.Seq, c.TTL)
 	case storetest.Inspect:
-		args = append(args, c.Inc)
-		add(int64(len(c.Buckets)))
+		s.int(nb)
+	}
+	if c.Op == storetest.Pool {
+		s.turns(c)
+	} else {
+		s.buckets(c.Buckets)
+		s.slots(c.Op, c.Slots)
 	}
 	for _, b := range c.Buckets {
-		add(b.Limit, b.Period, b.Burst, b.Amount, b.MaxDebt)
-	}
-	for _, s := range c.Slots {
-		switch c.Op {
-		case storetest.Admit:
-			add(s.Cap, s.Want)
-		case storetest.Settle, storetest.Lease:
-			add(s.Held, s.Want)
+		if b.InTurn {
+			s.pool(b, "c")
 		}
 	}
-	return script, args
+	if c.Op == storetest.Settle {
+		s.corrections(c.Buckets)
+	}
+	script := []lua.Script{lua.Admit, lua.Settle, lua.Lease, lua.Inspect, lua.Pool}[c.Op]
+	return script, append(append([]string{strconv.Itoa(len(s.keys))}, s.keys...), s.args...)
 }
 
 func TestProperties(t *testing.T) {

@@ -89,7 +89,7 @@ func (a *argv) bucketKey(id limiter.BucketID) {
 	a.key(kind, id.Dimension, id.ID)
 }
 
-// poolKey appends hw:{hw}:p:<dimension>:<id>:<part>: t tags, c claims, v time.
+// poolKey appends hw:{hw}:p:<dimension>:<id>:<part>: t tags, c claims.
 func (a *argv) poolKey(id limiter.BucketID, part byte) {
 	a.key('p', id.Dimension, id.ID)
 	a.buf = append(a.buf, ':', part)
@@ -200,17 +200,25 @@ func (c *call) buildLease(inc string, seq, ttl int64, sts []statement) {
 func (c *call) buildSettle(p *settlement, inc string, ttl int64, sts []statement) {
 	a := &c.text
 	a.reset()
+	keys := len(p.adjust) + len(sts)
 	for _, adj := range p.adjust {
 		a.bucketKey(adj.Bucket)
 	}
 	for _, st := range sts {
 		a.key('l', st.id.Dimension, st.id.ID)
 	}
+	for _, adj := range p.adjust {
+		if adj.Tenant != "" {
+			a.poolKey(adj.Bucket, 't')
+			keys++
+		}
+	}
 	a.str(inc)
 	a.int(p.seq)
 	a.int(ttl)
 	a.int(int64(len(p.adjust)))
 	a.int(p.retry)
+	a.int(int64(len(sts)))
 	for _, adj := range p.adjust {
 		a.rate(adj.Rate, adj.Delta, maxMicro)
 	}
@@ -218,7 +226,14 @@ func (c *call) buildSettle(p *settlement, inc string, ttl int64, sts []statement
 		a.int(st.held)
 		a.int(st.want)
 	}
-	c.cut(len(p.adjust) + len(sts))
+	for i, adj := range p.adjust {
+		if adj.Tenant != "" {
+			a.int(int64(i + 1))
+			a.str(string(adj.Tenant))
+			a.float(adj.Weight)
+		}
+	}
+	c.cut(keys)
 	c.script, c.fenced = &lua.Settle, true
 }
 

@@ -16,6 +16,7 @@ const (
 	Settle
 	Lease
 	Inspect
+	Pool
 )
 
 // Call is one script call: the union of all scripts' arguments, each in the
@@ -28,6 +29,20 @@ type Call struct {
 	Retry    bool // of Settle
 	Buckets  []Bucket
 	Slots    []Slot
+
+	// Of Pool, whose first bucket is the contended one.
+	Grace, Most int64
+	Bids        []Bid
+}
+
+// Bid is one bid of a Pool call.
+type Bid struct {
+	Tenant        string
+	Cost          int64
+	Weight, Since float64 // Since < 0: unknown
+	Seq           int64
+	Buckets       []Bucket
+	Slots         []Slot
 }
 
 // Bucket is a bucket of a call. Key is any short name.
@@ -36,6 +51,10 @@ type Bucket struct {
 	Limit, Period, Burst int64
 	Amount               int64 // cost, or the delta of Settle
 	MaxDebt              int64
+
+	InTurn bool    // of Admit: claims on its turns refuse it
+	Tenant string  // of Settle: whose turn is corrected; or empty
+	Weight float64 // of that tenant
 }
 
 // Slot is a counter of a call. Key is any short name.
@@ -47,8 +66,11 @@ type Slot struct {
 // Raw is a server at the level of script calls. Implementations fail the test
 // when a call cannot be made.
 type Raw interface {
-	// Run makes one call and returns its reply, flat as the script gives it.
+	// Run makes one call and returns its reply, flat as the script gives it;
+	// tags and virtual times as the bits of their float64.
 	Run(c Call) []int64
+	// Flush loses all data.
+	Flush()
 	// State returns everything stored, values and the instants of expiry.
 	State() string
 	// Wait lets d pass for the server, at least.

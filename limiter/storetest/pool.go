@@ -1,0 +1,213 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Tag reads a tag or virtual time of a reply.
+func Tag(bits int64) float64 { return math.Float64frombits(uint64(bits)) }
+
+// TurnOf is what a reply of Pool says of one bid.
+type TurnOf struct {
+	State         int64 // 0 waits, 1 granted, 2 blocked by its own limits, 3 overtaken
+	Finish, Since float64
+}
+
+// TurnsOf reads what a reply of Pool says of the bids of c; none if it was too
+// late.
+func TurnsOf(c Call, reply []int64) (list []TurnOf) {
+	at := 6
+	for _, b := range c.Bids {
+		if at >= len(reply) {
+			return nil
+		}
+		list = append(list, TurnOf{reply[at], Tag(reply[at+1]), Tag(reply[at+2])})
+		at += 3 + 2*len(b.Buckets) + len(b.Slots)
+	}
+	return list
+}
+
+// PoolTwin is Twin for turns: a random tape of calls for turns by replicas that
+// crash, go idle, lose calls and replies, and remember what they were told
+// before the server lost its state; with newcomers who may not overtake, and
+// corrections of costs. A virtual server is one whose clock only Wait moves; it
+// also gets gaps of hours. Both s and o must have Flush.
+func PoolTwin(t *testing.T, s Raw, o Oracle, n int, virtual bool) {
+	tape := &poolTape{rnd: Seeded(t), virtual: virtual, replicas: map[string]*poolReplica{}}
+	for i := range n {
+		switch p := tape.rnd.IntN(1000); {
+		case p < 5:
+			s.Flush()
+			o.(interface{ Flush() }).Flush()
+		case p < 6 || (virtual && p < 20):
+			s.Wait(tape.gap())
+		case p < 400:
+			s.Wait(time.Duration(tape.rnd.Int64N(4000)) * time.Microsecond)
+		}
+		c := tape.next()
+		got := s.Run(c)
+		if want := o.At(got[1], c); !slices.Equal(got, want) {
+			t.Fatalf("call %d: %+v\ngot  %s\nwant %s", i, c, show(c, got), show(c, want))
+		}
+		tape.learn(c, got)
+	}
+	if !tape.complete() {
+		t.Fatalf("the tape never reached some outcome: %v", tape.seen)
+	}
+}
+
+// show makes the reply of c readable.
+func show(c Call, reply []int64) string {
+	if c.Op != Pool || len(reply) < 6 {
+		return fmt.Sprint(reply)
+	}
+	return fmt.Sprintf("%v V %g to %g, bids %+v, all %v", reply[:4], Tag(reply[4]), Tag(reply[5]), TurnsOf(c, reply), reply[6:])
+}
+
+// poolTape draws calls.
+type poolTape struct {
+	rnd      *rand.Rand
+	virtual  bool
+	replicas map[string]*poolReplica
+	crashes  int
+	now      int64
+	claimed  int64          // µs; no claim is kept after this
+	seen     map[string]int // outcomes, to know that the tape is worth something
+}
+
+// poolReplica is what one replica remembers.
+type poolReplica struct {
+	seq   int64
+	since map[string]float64
+}
+
+// gap is a pause that makes claims old; on a virtual server it may also be
+// long enough for tags to be forgotten.
+func (p *poolTape) gap() time.Duration {
+	if p.virtual {
+		return []time.Duration{time.Second, 2 * time.Second, 9 * time.Minute, time.Hour}[p.rnd.IntN(4)]
+	}
+	return 1200 * time.Millisecond
+}
+
+func (p *poolTape) replica() (string, *poolReplica) {
+	slot := p.rnd.IntN(4)
+	if p.rnd.IntN(200) == 0 {
+		p.crashes++
+	}
+	name := fmt.Sprintf("a%d-%d", slot, (p.crashes+slot)/4)
+	if p.replicas[name] == nil {
+		p.replicas[name] = &poolReplica{since: map[string]float64{}}
+	}
+	return name, p.replicas[name]
+}
+
+// contended is the bucket of the pool: 2,000 tokens a second, 12 at once.
+func contended() Bucket {
+	return Bucket{Key: "pool", Limit: 2000 * token, Period: second, Burst: 12 * token}
+}
+
+func (p *poolTape) next() Call {
+	name, r := p.replica()
+	r.seq += 20
+	c := Call{Op: Pool, Inc: name, Seq: r.seq, TTL: 20, Buckets: []Bucket{contended()}}
+	if p.rnd.IntN(20) == 0 && p.now > 0 {
+		c.NotAfter = p.now + p.rnd.Int64N(4000) - 500
+	}
+	switch b := &c.Buckets[0]; p.rnd.IntN(8) {
+	case 0:
+		c.Op = Admit
+		b.Amount = p.rnd.Int64N(3) * token
+		// A real server may forget claims up to some ms late.
+		b.InTurn = p.virtual || p.now < p.claimed-300_000 || p.now > p.claimed+5000
+		c.Slots = []Slot{{Key: "t1", Cap: 3, Want: 1 + p.rnd.Int64N(2)}}
+	case 1:
+		c.Op = Settle
+		b.Amount, b.MaxDebt = (p.rnd.Int64N(7)-3)*token, 100*token
+		b.Tenant, b.Weight = p.tenant()
+		c.Retry = p.rnd.IntN(6) == 0
+		if p.rnd.IntN(2) == 0 {
+			c.Slots = []Slot{{Key: "t1", Held: p.rnd.Int64N(2), Want: p.rnd.Int64N(3)}}
+		}
+		if p.rnd.IntN(3) == 0 { // beside one that belongs to no pool
+			c.Buckets = append([]Bucket{{Key: "own", Limit: token, Period: second, Burst: 9 * token, Amount: -token, MaxDebt: 9 * token}}, c.Buckets...)
+		}
+	default:
+		c.Grace, c.Most = 50_000, 1+p.rnd.Int64N(8)
+		for i := range p.rnd.IntN(10) {
+			c.Bids = append(c.Bids, p.bid(r, int64(i)))
+		}
+	}
+	return c
+}
+
+// tenant draws one of six, whose weights change now and then.
+func (p *poolTape) tenant() (string, float64) {
+	i := p.rnd.IntN(6)
+	weight := []float64{1, 1, 2, 0.5, 3, 0.1}[i]
+	if p.rnd.IntN(50) == 0 {
+		weight *= 1.7
+	}
+	return fmt.Sprintf("t%d", i), weight
+}
+
+func (p *poolTape) bid(r *poolReplica, i int64) Bid {
+	tenant, weight := p.tenant()
+	since, told := r.since[tenant]
+	if !told || p.rnd.IntN(8) == 0 {
+		since = -1
+	}
+	b := Bid{Tenant: tenant, Weight: weight, Since: since, Seq: r.seq + i, Cost: (1 + p.rnd.Int64N(3)) * token}
+	if p.rnd.IntN(25) == 0 {
+		b.Cost = 12 * token // the whole burst
+	}
+	if p.rnd.IntN(10) == 0 {
+		b.Seq -= 30 // overtaken
+	}
+	if p.rnd.IntN(3) == 0 {
+		b.Buckets = append(b.Buckets, Bucket{
+			Key: "own-" + tenant, Limit: 200 * token, Period: second, Burst: 4 * token, Amount: p.rnd.Int64N(3) * token,
+		})
+	}
+	if p.rnd.IntN(3) == 0 {
+		b.Slots = append(b.Slots, Slot{Key: tenant, Cap: 3, Want: 1 + p.rnd.Int64N(3)})
+	}
+	return b
+}
+
+// learn remembers what a replica was told, unless the reply is lost.
+func (p *poolTape) learn(c Call, reply []int64) {
+	p.now = reply[1]
+	if p.seen == nil {
+		p.seen = map[string]int{}
+	}
+	switch {
+	case c.Op == Admit && len(reply) == 6:
+		p.seen[fmt.Sprintf("newcomer %d with claims %d", reply[0], reply[5])]++
+	case c.Op == Pool && len(reply) >= 6 && reply[2] >= 0:
+		p.claimed = max(p.claimed, p.now+reply[2]+c.Grace+second)
+		p.seen["claim"]++
+	}
+	lost := p.rnd.IntN(10) == 0
+	for i, b := range TurnsOf(c, reply) {
+		p.seen[fmt.Sprintf("bid %d", b.State)]++
+		if !lost {
+			p.replicas[c.Inc].since[c.Bids[i].Tenant] = b.Since
+		}
+	}
+}
+
+// complete reports whether every kind of outcome has occurred.
+func (p *poolTape) complete() bool {
+	for _, what := range []string{"claim", "bid 0", "bid 1", "bid 2", "bid 3", "newcomer 0 with claims 1", "newcomer 1 with claims 0"} {
+		if p.seen[what] == 0 {
+			return false
+		}
+	}
+	return true
+}
