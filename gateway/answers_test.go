@@ -59,9 +59,12 @@ func limit(dimension, rule string) string {
 	return "rate_limiting: {" + dimension + ": {" + rule + "}}"
 }
 
-// line enables the wait line in front of one model at one request per second.
-func line(settings string) string {
-	return "rate_limiting: {per_model: {requests: {limit: 1, per: 1s}}, fair_queuing: {enabled: true" + settings + "}}"
+// line enables the wait line in front of one model at one request per second,
+// each replica for itself.
+func line(settings string) string { return lineOf("replica", settings) }
+
+func lineOf(scope, settings string) string {
+	return "rate_limiting: {per_model: {requests: {limit: 1, per: 1s}}, fair_queuing: {enabled: true, fairness_scope: " + scope + settings + "}}"
 }
 
 var answerCases = []answerCase{
@@ -69,6 +72,8 @@ var answerCases = []answerCase{
 	{name: "admitted_levels", config: limit("per_api_key", "requests: {limit: 10, per: 2s, burst: 20}, tokens: {limit: 600, per: 1m}")},
 	{name: "admitted_shared_levels_withheld", config: limit("per_user", "requests: {limit: 10, per: 1s}")},
 	{name: "admitted_after_waiting", config: line(""), before: spend},
+	{name: "admitted_after_waiting_in_fleet", config: lineOf("exact", ""), before: spend},
+	{name: "line_exact_draining", config: lineOf("exact", ""), before: both(spend, func(_ *testing.T, r *rig) { r.Drain() })},
 	{name: "admitted_degraded", config: "redis: {on_outage: fail_open}\n" + limit("per_user", "requests: {limit: 10, per: 1s}"), before: storeDown},
 	{name: "refused_global", config: limit("global", "requests: {limit: 1, per: 1m}"), before: spend},
 	{name: "refused_client", config: limit("per_client", "requests: {limit: 1, per: 1500ms}"), before: spend},

@@ -283,9 +283,15 @@ func TestClientLeaves(t *testing.T) {
 // TestWaitersLeave: of 50 waiters 49 close their connections; the upstream
 // sees exactly one request.
 func TestWaitersLeave(t *testing.T) {
+	for _, scope := range []string{"replica", "exact"} {
+		t.Run(scope, func(t *testing.T) { waitersLeave(t, scope) })
+	}
+}
+
+func waitersLeave(t *testing.T, scope string) {
 	synctest.Test(t, func(t *testing.T) {
 		up := &seen{next: ok}
-		r := newRig(t, line(", max_queue_depth_per_tenant: 64, max_wait_ms: 60000"), up.handle)
+		r := newRig(t, lineOf(scope, ", max_queue_depth_per_tenant: 64, max_wait_ms: 60000"), up.handle)
 		spend(t, r)
 		up.count.Store(0)
 		var wg sync.WaitGroup
