@@ -16,6 +16,8 @@ const (
 	windowSlots = 10
 	windowStep  = 100 * time.Millisecond // the window is windowSlots steps: 1 s
 
+	// A probe costs one call, so there is no reason to wait long: with the
+	// longest phase of 1 s a store heals within 2 s of its server, probe included.
 	openFirst = 500 * time.Millisecond
 	openMost  = time.Second
 )
@@ -26,8 +28,9 @@ type breaker struct {
 	shut   atomic.Bool  // the fast path's view: true while open
 	lastOK atomic.Int64 // Unix ns of the last success
 
-	mu       sync.Mutex
-	row      int // failures since the last success
+	mu  sync.Mutex
+	row int // failures since the last success
+	// counts is a ring of steps: entry step%windowSlots is valid for its step.
 	counts   [windowSlots]struct{ step, ok, bad int64 }
 	openFor  time.Duration // length of the present or next open phase
 	until    time.Time     // when the next probe may go out
@@ -77,6 +80,9 @@ func (b *breaker) record(now time.Time, ok, bad int64, hard bool, why string) {
 	}
 }
 
+// mostlyBadLocked reports whether at least half of enough calls in the window
+// that ends with step failed. The ratio, not a count, decides: at 1000 calls a
+// second a few failures mean nothing.
 func (b *breaker) mostlyBadLocked(step int64) bool {
 	var ok, bad int64
 	for _, c := range b.counts {
@@ -133,6 +139,7 @@ func (b *breaker) openLocked(now time.Time, why string) {
 	}
 }
 
+// health describes the breaker for readiness and debug pages.
 func (b *breaker) health() limiter.Health {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -30,10 +30,10 @@ type client struct {
 	redis   rueidis.Client
 	fence   *fence
 	metrics *metrics
-	dial    func(ctx context.Context, address string) (net.Conn, error)
+	dial    func(ctx context.Context, address string) (net.Conn, error) // nil: TCP
 
-	queue chan *call
-	quit  chan struct{}
+	queue chan *call    // from callers to workers; never closed
+	quit  chan struct{} // closed to end the workers
 	wg    sync.WaitGroup
 
 	mu    sync.Mutex
@@ -65,6 +65,8 @@ func (c *client) options(o Options) rueidis.ClientOption {
 		// Script calls must not be repeated by anybody who cannot know whether
 		// they ran. The cache needs CLIENT TRACKING, for nothing here.
 		DisableRetry: true, DisableCache: true, ForceSingleClient: true,
+		// A ping after KeepAlive of silence, unanswered for ConnWriteTimeout, ends
+		// a connection and so frees the workers that wait on it.
 		ConnWriteTimeout:  max(500*time.Millisecond, 5*o.Timeout),
 		Dialer:            net.Dialer{Timeout: max(200*time.Millisecond, 4*o.Timeout), KeepAlive: 250 * time.Millisecond},
 		DialCtxFn:         c.dialConn,
@@ -121,6 +123,7 @@ func (c *client) start(finish func([]*call)) {
 }
 
 // close cuts every connection, which frees all workers, and waits for them.
+// rueidis alone would first wait up to a second for a silent server.
 func (c *client) close() {
 	close(c.quit)
 	c.mu.Lock()
@@ -137,7 +140,9 @@ func (c *client) close() {
 	c.redis.Close()
 }
 
-// work takes whatever is queued, up to a batch, and runs it as one pipeline.
+// work takes whatever is queued, up to a batch, and runs it as one pipeline. It
+// never waits for a batch to fill: batches grow by themselves when calls come
+// faster than replies, and are of one call when they don't.
 func (c *client) work(finish func([]*call)) {
 	batch := make([]*call, 0, batchMost)
 	for {
@@ -189,7 +194,8 @@ func missing(batch []*call) []*call {
 	return list
 }
 
-// send runs those of batch that somebody still waits for, and returns them.
+// send runs those of batch that somebody still waits for, and returns them. The
+// others were given up in the queue; not sending them is the surest fence.
 func (c *client) send(batch []*call) []*call {
 	live := make([]*call, 0, len(batch))
 	cmds := make(rueidis.Commands, 0, len(batch))
@@ -207,6 +213,8 @@ func (c *client) send(batch []*call) []*call {
 	if len(live) == 0 {
 		return nil
 	}
+	// One pair of instants serves the whole pipeline: its first reply was made
+	// after sent, its last before received.
 	gen, sent := c.fence.generation(), time.Now()
 	results, err := c.pipeline(cmds)
 	received := time.Now()
@@ -286,7 +294,7 @@ func (c *client) notAfter(until time.Time) (int64, *failure) {
 	return us, nil
 }
 
-// load makes the server know a script.
+// load makes the server know a script, e.g. after a restart or SCRIPT FLUSH.
 func (c *client) load(s *lua.Script) *failure {
 	err := c.redis.Do(context.Background(), c.redis.B().ScriptLoad().Script(s.Source).Build()).Error()
 	if err != nil {

@@ -43,6 +43,35 @@
 // slot from being taken. Releases are coalesced: one sync is on its way at a
 // time, and states whatever has changed since the one before.
 //
+// # Settlements
+//
+// Settle changes the replica's own table and returns; the outbox tells Redis.
+// Its first attempt corrects the buckets and states the slots in one script. If
+// no answer comes, the attempt may have run or may still run, so the next waits
+// until the first one's fence has passed and carries the first one's sequence:
+// stored with the slots, that sequence proves which of them ran. Without a slot,
+// or when later calls have overwritten the sequence, a charge is made again and
+// a refund is not. So
+//
+//	level ≤ burst - Σ taken + Σ refunds at most once - Σ charges at least once
+//
+// whatever is lost, and equality when nothing is. A settlement that cannot be
+// delivered for 30 s is dropped and counted; slots need no such limit, because
+// stating them again is always right.
+//
+// # Outages and data loss
+//
+// A replica that was cut off for longer than the ttl finds its entries expired
+// and perhaps taken by others. Its next statement puts them back, above the cap
+// if need be: the requests do run, and admitting nobody until they have ended is
+// the only way back under the cap. The same happens, within a renewal, after
+// Redis lost its data. Buckets come back full then; nothing in a replica knows
+// how full they were.
+//
+// Redis must not evict: a bucket that is evicted is full again. Set
+// maxmemory-policy noeviction, under which a full server is an outage that the
+// outage policy decides about.
+//
 // # Breaker
 //
 // Open after 3 failures of the server (a timeout, a connection lost or refused,

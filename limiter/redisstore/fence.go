@@ -20,7 +20,9 @@ type fence struct {
 	since     time.Time // when the window of cur began
 }
 
-// connected forgets all bounds: the next server may have another clock.
+// connected forgets all bounds: the next server may have another clock. The
+// dialer calls it before it dials, so that no reply of the new server can come
+// under an old generation.
 func (f *fence) connected() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -38,6 +40,7 @@ func (f *fence) generation() uint64 {
 // observe learns from one pipeline: first and last are the Redis times (µs) of
 // its first and last reply, so that sent ≤ first ≤ last ≤ received.
 func (f *fence) observe(gen uint64, sent, received time.Time, first, last int64) {
+	// One µs more on each side for what the conversions cut off.
 	low := last - received.Sub(f.base).Microseconds() - 1
 	high := first - sent.Sub(f.base).Microseconds() + 1
 	f.mu.Lock()

@@ -46,7 +46,8 @@ func (c *callCounts) snapshot() Calls {
 	}
 }
 
-// metrics are all series of a store. They work unregistered too.
+// metrics are all series of a store. They work unregistered too. Labels come
+// from closed sets: op, kind of failure, script.
 type metrics struct {
 	calls      callCounts
 	admitTime  prometheus.Observer
@@ -54,11 +55,11 @@ type metrics struct {
 	turnsTime  prometheus.Observer
 	settleTime prometheus.Observer
 	errors     *prometheus.CounterVec
-	open       prometheus.Gauge
-	restated   prometheus.Counter
-	late       prometheus.Counter
-	resent     prometheus.Counter
-	dropped    prometheus.Counter
+	open       prometheus.Gauge   // a rising edge is an outage
+	restated   prometheus.Counter // more than 0: replicas sleep, or Redis loses data
+	late       prometheus.Counter // often: the budget is too short
+	resent     prometheus.Counter // often: one replica's calls overtake each other
+	dropped    prometheus.Counter // more than 0: token budgets have drifted
 }
 
 // latencyBuckets span 50 µs to 400 ms: the budget is 50 ms, and a probe or a
@@ -107,6 +108,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
+// failed counts one failed call.
 func (m *metrics) failed(kind string) { m.errors.WithLabelValues(kind).Inc() }
 
 func (m *metrics) breaker(open bool) {
@@ -117,4 +119,5 @@ func (m *metrics) breaker(open bool) {
 	}
 }
 
+// since observes the time from start on, in seconds.
 func since(o prometheus.Observer, start time.Time) { o.Observe(time.Since(start).Seconds()) }

@@ -50,7 +50,8 @@ type Options struct {
 
 	Logger     *slog.Logger          // nil: slog.Default()
 	Registerer prometheus.Registerer // nil: metrics are kept but not exposed
-	// DialCtxFn replaces the TCP (and TLS) dialer, e.g. by an in-memory pipe.
+	// DialCtxFn replaces the TCP (and TLS) dialer, e.g. by an in-memory pipe. It
+	// must respect ctx, which ends after 200 ms or four budgets.
 	DialCtxFn func(ctx context.Context, address string) (net.Conn, error)
 }
 
@@ -74,6 +75,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.validate()
 }
 
+// validate names every mistake with its value and what is wanted instead.
 func (o Options) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("redisstore: "+format, args...)) }

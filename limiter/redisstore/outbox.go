@@ -9,13 +9,17 @@ import (
 )
 
 const (
-	settleFence  = time.Second      // how late a refund may still be given
+	// A refund may be late: it takes nothing. But a retry is only sent when its
+	// predecessor cannot give back any more, so the fence is also the first
+	// pause between attempts.
+	settleFence  = time.Second
 	settleMaxAge = 30 * time.Second // then a settlement is left to expiry
 	settleMost   = 1 << 16          // settlements kept; more are dropped
 	flushSettles = batchMost        // settlements sent in one go
-	flushSlots   = 256              // slots stated in one call
-	retryFirst   = 50 * time.Millisecond
-	retryMost    = time.Second
+	flushSlots   = 256              // slots stated in one call: about 1 ms of Redis
+	// After a failure that leaves the breaker closed, e.g. of one broken key.
+	retryFirst = 50 * time.Millisecond
+	retryMost  = time.Second
 )
 
 // settlement is one Settle under way to Redis.
@@ -90,6 +94,8 @@ func (s *Store) Settle(f limiter.Settlement) {
 	if s.closed.Load() {
 		return // Close gives back every slot; refunds end with the process
 	}
+	// The replica's own table changes now, so that its next Admit may use the
+	// slots; Redis hears of it with the settlement, or with a statement.
 	s.slots.release(f.Free)
 	p := &settlement{slots: append([]limiter.SlotID(nil), f.Free...), born: time.Now()}
 	for _, a := range f.Adjust {
@@ -103,7 +109,8 @@ func (s *Store) Settle(f limiter.Settlement) {
 	s.outbox.poke()
 }
 
-// loop sends whenever there is something to send and Redis is usable.
+// loop sends whenever there is something to send and Redis is usable. It wakes
+// for a poke, a renewal, the end of a doubt and the time of a retry.
 func (o *outbox) loop() {
 	defer close(o.done)
 	renew := time.Duration(o.store.ttl) * time.Millisecond * 3 / 10
@@ -168,6 +175,7 @@ func (o *outbox) drain(ctx context.Context) {
 	}
 }
 
+// empty reports whether Redis has been told everything.
 func (o *outbox) empty() bool {
 	_, due := o.store.slots.counts()
 	o.mu.Lock()
@@ -242,6 +250,8 @@ func (o *outbox) flush(now time.Time) (more, ok bool) {
 		c.buildLease(s.inc, seq, s.ttl, sts)
 		calls = append(calls, c)
 	}
+	// On this goroutine, not through the queue: a flood of callers must not keep
+	// slots from being freed.
 	s.client.run(calls)
 	s.count(calls)
 	ok = true
@@ -329,6 +339,8 @@ func (s *Store) stated(seq int64, sts []statement, reply []int64) {
 		}
 		before, count := reply[3*i], reply[3*i+1]
 		counts[i] = count
+		// A sync raises a count only when Redis had lost it: to expiry, while this
+		// replica slept or was cut off, or with all its data.
 		if st.id != presence && count == st.held && before < count {
 			s.metrics.restated.Add(float64(count - before))
 			s.log.Warn("slots restated", "dimension", st.id.Dimension, "id", st.id.ID,
@@ -345,6 +357,7 @@ func (s *Store) Close(ctx context.Context) error {
 		<-s.outbox.done
 		return nil
 	}
+	// Order matters: no more probes, then the last words, then the connections.
 	close(s.quit)
 	s.watched.Wait()
 	s.slots.releaseAll()

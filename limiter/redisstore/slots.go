@@ -201,11 +201,14 @@ func (s *slots) counts() (held, due int64) {
 	return held, int64(len(s.dirty))
 }
 
+// statementOf says what is true now, and takes sl off the due list: whatever
+// changes later puts it back on.
 func statementOf(sl *slot) statement {
 	sl.listed = false
 	return statement{id: sl.id, held: sl.held, want: sl.held + sl.pending}
 }
 
+// findLocked returns the slot of id, made if need be.
 func (s *slots) findLocked(id limiter.SlotID) *slot {
 	sl := s.table[id]
 	if sl == nil {
@@ -215,6 +218,8 @@ func (s *slots) findLocked(id limiter.SlotID) *slot {
 	return sl
 }
 
+// statedLocked remembers what a call left in Redis. Replies may come out of
+// order; the sequence tells which one Redis executed last.
 func (s *slots) statedLocked(sl *slot, count, seq int64) {
 	if seq > sl.statedAt {
 		sl.stated, sl.statedAt = count, seq
@@ -231,6 +236,7 @@ func (s *slots) checkLocked(sl *slot) bool {
 	return sl.listed
 }
 
+// markLocked puts sl on the due list, once.
 func (s *slots) markLocked(sl *slot) {
 	if !sl.listed {
 		sl.listed = true
@@ -239,6 +245,8 @@ func (s *slots) markLocked(sl *slot) {
 	}
 }
 
+// tidyLocked forgets a slot of which Redis stores nothing and nobody here knows
+// anything, so that the table is as small as the work that runs.
 func (s *slots) tidyLocked(sl *slot) {
 	if sl.held == 0 && sl.pending == 0 && sl.stated == 0 && !sl.listed {
 		delete(s.table, sl.id)

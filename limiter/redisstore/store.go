@@ -14,16 +14,23 @@ import (
 
 // Store is one replica's handle on a Redis. It implements limiter.Store and is
 // safe for concurrent use.
+//
+// Its parts, each with its own lock and none calling back into another that
+// holds one: breaker (is Redis worth asking), client (who may block on it),
+// slots (what this replica holds), outbox (what nobody waits for). Goroutines:
+// the client's workers, the outbox's loop and watch; callers bring their own.
 type Store struct {
 	opts    Options
-	inc     string
-	ttl     int64 // ms
+	inc     string // this life's name in every counter: 16 hex digits
+	ttl     int64  // of leases, ms
 	log     *slog.Logger
 	metrics *metrics
 	breaker *breaker
 	client  *client
 	slots   *slots
 	outbox  *outbox
+	// calls is a pool per store, not one of the package: its channels and timers
+	// may belong to a test's bubble and must not leave it.
 	calls   sync.Pool // of *call
 	closed  atomic.Bool
 	watched sync.WaitGroup
@@ -56,6 +63,8 @@ func New(o Options) (*Store, error) {
 		return nil, err
 	}
 	s.client.start(s.finish)
+	// The first probe loads a script, starts the fence and decides whether the
+	// store begins usable, so that a caller right after New is not refused.
 	s.slots.hold(presence)
 	if why := s.probe(); why != "" {
 		s.breaker.trip(time.Now(), why)
@@ -87,6 +96,11 @@ const (
 )
 
 // Admit implements limiter.Store.
+//
+// Errors, in the order of their check: ctx is done already (ctx.Err());
+// closed, or an open breaker; no room in the queue; no answer within the
+// budget; ctx is done meanwhile (ctx.Err()); an answer that is an error. All
+// but those of ctx wrap limiter.ErrUnavailable.
 func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, error) {
 	start := time.Now()
 	until, err := s.begin(ctx, start)
@@ -95,6 +109,8 @@ func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, err
 	}
 	defer since(s.metrics.admitTime, start)
 	for range resendMost {
+		// Every attempt is a call of its own: a new sequence, and new wants, for
+		// what the replica holds may have changed meanwhile.
 		c := s.calls.Get().(*call)
 		c.take, c.until = t, until
 		c.wants = append(c.wants[:0], make([]int64, len(t.Slots))...)
@@ -160,7 +176,7 @@ func (s *Store) exchange(ctx context.Context, c *call) error {
 	start := time.Now()
 	select {
 	case s.client.queue <- c:
-	default:
+	default: // all workers are stuck and the queue is full: waiting won't help
 		c.err, c.ran = errBusy, ranNot
 		s.metrics.failed(kindBusy)
 		return s.unanswered(ctx, c, start)
@@ -184,7 +200,7 @@ func (s *Store) exchange(ctx context.Context, c *call) error {
 // abandon leaves c to the worker, unless the reply has just come.
 func (s *Store) abandon(ctx context.Context, c *call, start time.Time) error {
 	c.take = clone(c.take) // the original belongs to our caller again
-	until := c.until
+	until := c.until       // after the swap c belongs to the worker
 	if !c.state.CompareAndSwap(waiting, abandoned) {
 		<-c.done
 		if c.err != nil {
@@ -234,7 +250,7 @@ func (s *Store) finish(batch []*call) {
 	s.count(batch)
 	for _, c := range batch {
 		if c.state.CompareAndSwap(waiting, answered) {
-			c.done <- struct{}{}
+			c.done <- struct{}{} // from here on c belongs to the caller
 			continue
 		}
 		if c.bids != nil {
@@ -249,7 +265,9 @@ func (s *Store) finish(batch []*call) {
 	}
 }
 
-// count tells breaker and metrics the outcome of a batch.
+// count tells breaker and metrics the outcome of a batch. Answers to callers who
+// have gone count as success: the server lives. Their timeouts were counted
+// when they gave up.
 func (s *Store) count(batch []*call) {
 	var ok, bad int64
 	var worst *failure
@@ -287,7 +305,8 @@ func (s *Store) resolve(c *call) (status int64) {
 }
 
 // lost does the same for a call without an answer. If it may still run, its
-// slots stay pending until the fence has passed.
+// slots stay pending until the fence has passed: what the server may grant must
+// stay covered by what this replica states.
 func (s *Store) lost(c *call) {
 	if !c.counted || len(c.take.Slots) == 0 {
 		return
@@ -366,7 +385,8 @@ func peeked(t limiter.Take, reply []int64) limiter.Verdict {
 	return v
 }
 
-// levels reads n pairs of level (micro-tokens) and wait (µs).
+// levels reads n pairs of level (micro-tokens) and wait (µs). Levels are rounded
+// down, also below zero: half a token is none, half a token of debt is a debt.
 func levels(reply []int64, n int) []limiter.ChargeVerdict {
 	list := make([]limiter.ChargeVerdict, n)
 	for i := range list {

@@ -32,6 +32,8 @@ func (s *Store) watch() {
 // probe states presence and returns what went wrong, "" for nothing. It waits
 // no longer than an Admit would.
 func (s *Store) probe() string {
+	// Through the queue and the workers, as a caller's call: stuck workers are
+	// trouble too.
 	seq, sts := s.slots.state([]limiter.SlotID{presence})
 	c := s.calls.Get().(*call)
 	c.until = time.Now().Add(s.opts.Timeout)

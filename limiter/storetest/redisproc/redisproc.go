@@ -50,6 +50,7 @@ func Start(t testing.TB, args ...string) *Server {
 	return nil
 }
 
+// freePort returns a port that was free just now.
 func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -138,6 +139,7 @@ func (s *Server) Do(args ...string) any {
 	return reply
 }
 
+// signal sends sig to the process that this test has started, never to another.
 func (s *Server) signal(sig syscall.Signal) {
 	s.t.Helper()
 	if s.cmd == nil {

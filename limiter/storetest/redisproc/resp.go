@@ -87,6 +87,7 @@ func (c *Conn) Receive() (any, error) {
 	return nil, fmt.Errorf("redisproc: unknown reply %q", line)
 }
 
+// bulk reads a string of the given size; a negative size is nil.
 func (c *Conn) bulk(size string) (any, error) {
 	n, err := strconv.Atoi(size)
 	if err != nil || n < 0 {
@@ -99,6 +100,8 @@ func (c *Conn) bulk(size string) (any, error) {
 	return string(data[:n]), nil
 }
 
+// array reads as many replies; a negative size is nil. An error reply inside
+// fails the whole, which no script of ours has.
 func (c *Conn) array(size string) (any, error) {
 	n, err := strconv.Atoi(size)
 	if err != nil || n < 0 {
