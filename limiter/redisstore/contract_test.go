@@ -117,6 +117,7 @@ func TestContractOnMiniredis(t *testing.T) {
 			},
 			Crash:    func(s storetest.Store) { cables[s].Cut() },
 			LeaseTTL: ttl,
+			Rounds:   30,
 		}
 	})
 }

@@ -19,18 +19,34 @@ import (
 type Bubble struct {
 	// Redis is the server, for Check, SetError and the like.
 	Redis *miniredis.Miniredis
+
+	mu    sync.Mutex
+	links []*Link
 }
 
 // BubbleAddress is an address that passes validation; Link.Dial ignores it.
 const BubbleAddress = "redis.bubble:6379"
 
-// NewBubble makes an empty server. Call it inside the bubble, and close stores
-// before the test ends.
+// NewBubble makes an empty server. Call it inside the bubble, and let stores be
+// closed by the end of the test; a bubble must not end with goroutines blocked.
 func NewBubble(t testing.TB) *Bubble {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
-	t.Cleanup(m.Close)
-	return &Bubble{m}
+	b := &Bubble{Redis: m}
+	t.Cleanup(b.end)
+	return b
+}
+
+// end lets every goroutine of links and server go.
+func (b *Bubble) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.links {
+		l.Thaw()
+		l.Unmute()
+		l.Cut()
+	}
+	b.Redis.Close()
 }
 
 // Link is one client's way to the server. Its methods are safe for concurrent
@@ -50,6 +66,9 @@ type Link struct {
 func (b *Bubble) Link() *Link {
 	l := &Link{bubble: b, conns: map[*pipe]struct{}{}}
 	l.thawed = sync.NewCond(&l.mu)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.links = append(b.links, l)
 	return l
 }
 
