@@ -64,32 +64,20 @@ func (l *lengths) cleared() lengths {
 	return lengths{atLeast: l.atLeast[:0]}
 }
 
-// Ahead estimates how many queued items will be served before it: with k−1
-// earlier ones in its own tenant's queue, those and
+// ahead is, with k−1 items before it in its own tenant's queue, those and
 //
 //	Σ min(length_j, ⌈k·w_j/w⌉)
 //
-// over the other tenants j in the round. It is exact for an item of a tenant
-// that has just joined an undisturbed round of equal weights, and otherwise off
-// by at most one round, Σ ⌈1 + w_j/w⌉, because it does not look at where in the
-// round the tenant stands. Tenants to come are not foreseen. Zero if the item
-// is not queued.
-//
-// The work is bounded by the items before it in its tenant's queue (none for
-// the first and the last) plus 256 steps per distinct weight.
-func (q *Queue[T]) Ahead(it *Item[T]) int {
-	if it.state != queued {
-		return 0
-	}
+// over the other tenants j in the round, in 256 steps per distinct weight.
+func (s *swrr[T]) ahead(it *Item[T]) int {
 	t := it.owner
-	own := t.earlier(it)
+	n, _ := t.earlier(it)
 	w := t.weight
 	if t.class != nil {
 		w = t.class.weight
 	}
-	k := own + 1
-	n := own
-	for _, c := range q.round {
+	k := n + 1
+	for _, c := range s.round {
 		// The small allowance keeps a quotient like 3·(1/3) from rounding up.
 		n += c.lengths.capped(turnsOf(float64(k) * c.weight / w))
 	}
@@ -107,16 +95,4 @@ func (q *Queue[T]) Ahead(it *Item[T]) int {
 // huge ratios of weights within an int.
 func turnsOf(x float64) int {
 	return int(min(math.Ceil(x-1e-9), math.MaxInt32))
-}
-
-// earlier counts t's items ahead of it.
-func (t *tenant[T]) earlier(it *Item[T]) int {
-	if it == t.tail {
-		return int(t.length) - 1
-	}
-	n := 0
-	for p := it.prev; p != nil; p = p.prev {
-		n++
-	}
-	return n
 }

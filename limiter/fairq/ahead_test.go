@@ -25,7 +25,7 @@ func crowd(q *Queue[int], lengths []int, weights []float64) []*Item[int] {
 		for i, n := range lengths {
 			if k < n {
 				last[i] = &Item[int]{Value: i}
-				q.Push(epoch, last[i], fmt.Sprint("t", i), weights[i])
+				q.Push(epoch, last[i], fmt.Sprint("t", i), weights[i], 1)
 				more = true
 			}
 		}
@@ -40,7 +40,7 @@ func crowd(q *Queue[int], lengths []int, weights []float64) []*Item[int] {
 func TestAheadOfNewcomer(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	for range 200 {
-		q := New[int]()
+		q := New[int](Config{})
 		lengths, weights := make([]int, 1+rng.IntN(8)), make([]float64, 8)
 		for i := range lengths {
 			lengths[i], weights[i] = 1+rng.IntN(9), 1
@@ -49,7 +49,7 @@ func TestAheadOfNewcomer(t *testing.T) {
 		var it *Item[int]
 		for range 1 + rng.IntN(6) {
 			it = &Item[int]{}
-			q.Push(epoch, it, "new", 1)
+			q.Push(epoch, it, "new", 1, 1)
 		}
 		if got, want := q.Ahead(it), servedBefore(q, it); got != want {
 			t.Fatalf("lengths %v: %d ahead, but %d were served before it", lengths, got, want)
@@ -68,7 +68,7 @@ func TestAheadWithinOneRound(t *testing.T) {
 			lengths[i], weights[i] = 1+rng.IntN(30), float64(1+rng.IntN(5))
 		}
 		served, choice := rng.IntN(20), rng.IntN(len(lengths))
-		q := New[int]()
+		q := New[int](Config{})
 		last := crowd(q, lengths, weights)[choice]
 		for range served {
 			q.Next(epoch)
@@ -91,12 +91,12 @@ func TestAheadWithinOneRound(t *testing.T) {
 
 // TestAheadCountsDeepQueuesInFull covers the cap on levels.
 func TestAheadCountsDeepQueuesInFull(t *testing.T) {
-	q := New[int]()
+	q := New[int](Config{})
 	crowd(q, []int{1000}, []float64{1})
 	var it *Item[int]
 	for range 2 * maxLevels {
 		it = &Item[int]{}
-		q.Push(epoch, it, "new", 1)
+		q.Push(epoch, it, "new", 1, 1)
 	}
 	if got, want := q.Ahead(it), 2*maxLevels-1+1000; got != want {
 		t.Errorf("%d ahead, want %d", got, want)

@@ -11,9 +11,9 @@ import (
 // waits for one turn of the importer, not for its queue.
 func Example() {
 	now := time.Now()
-	q := fairq.New[string]()
+	q := fairq.New[string](fairq.Config{})
 	push := func(tenant, what string) {
-		q.Push(now, &fairq.Item[string]{Value: what}, tenant, 1)
+		q.Push(now, &fairq.Item[string]{Value: what}, tenant, 1, 1)
 	}
 	for i := range 5 {
 		push("importer", fmt.Sprint("batch ", i+1))
@@ -38,9 +38,9 @@ func Example() {
 // place, and its tenant is not asked again before it can succeed.
 func ExampleQueue_Requeue() {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	q := fairq.New[string]()
-	q.Push(now, &fairq.Item[string]{Value: "first of ann"}, "ann", 1)
-	q.Push(now, &fairq.Item[string]{Value: "second of ann"}, "ann", 1)
+	q := fairq.New[string](fairq.Config{})
+	q.Push(now, &fairq.Item[string]{Value: "first of ann"}, "ann", 1, 1)
+	q.Push(now, &fairq.Item[string]{Value: "second of ann"}, "ann", 1, 1)
 
 	denied := q.Next(now)
 	q.Requeue(now, denied, now.Add(2*time.Second))

@@ -73,7 +73,7 @@ type story struct {
 }
 
 func newStory() *story {
-	return &story{New[string](), epoch, map[string]*Item[string]{}, map[string]int{}, map[string]float64{}}
+	return &story{New[string](Config{}), epoch, map[string]*Item[string]{}, map[string]int{}, map[string]float64{}}
 }
 
 // run executes a story and returns it with the output it has now.
@@ -168,7 +168,7 @@ func (s *story) push(tenant, weight string, count int) error {
 		s.counts[tenant]++
 		it := &Item[string]{Value: fmt.Sprint(tenant, s.counts[tenant])}
 		s.items[it.Value] = it
-		s.q.Push(s.now, it, tenant, max(s.weights[tenant], 1))
+		s.q.Push(s.now, it, tenant, max(s.weights[tenant], 1), 1)
 	}
 	return nil
 }

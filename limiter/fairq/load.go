@@ -12,22 +12,22 @@ type Load struct {
 	Tenant string
 	Queued int     // items queued, ≥ 1
 	Weight float64 // as last pushed
-	// Served is the turns it used since it last joined the queue; a tenant that
-	// empties starts again from zero.
+	// Served is the cost it was served since it last joined the queue; a tenant
+	// that empties starts again from zero.
 	Served float64
 }
 
 // Loads returns the n tenants with the longest queues, longest first, equal
 // ones by name. It looks at every tenant once: meant for a few calls a second.
 func (q *Queue[T]) Loads(n int) []Load {
-	n = min(n, len(q.tenants))
+	n = min(n, q.waiting)
 	if n <= 0 {
 		return nil
 	}
 	top := make([]Load, 0, n+1)
 	for _, t := range q.tenants {
-		l := Load{Tenant: t.name, Queued: int(t.length), Weight: t.weight, Served: float64(t.served)}
-		if len(top) == n && compareLoads(l, top[n-1]) >= 0 {
+		l := Load{Tenant: t.name, Queued: int(t.length), Weight: t.weight, Served: t.served}
+		if l.Queued == 0 || len(top) == n && compareLoads(l, top[n-1]) >= 0 {
 			continue
 		}
 		i, _ := slices.BinarySearchFunc(top, l, compareLoads)
@@ -45,18 +45,18 @@ func compareLoads(a, b Load) int {
 const maxDump = 200
 
 // Dump writes the state for people: one line for the queue, then one per
-// tenant, those in the round first by weight and order, then those out of it
-// by the instant of their return; at most 200.
+// tenant, those in the round first in about the order of their turns, then
+// those out of it by the instant of their return; at most 200.
 func (q *Queue[T]) Dump(w io.Writer) {
-	fmt.Fprintf(w, "queued=%d tenants=%d parked=%d", q.length, len(q.tenants), len(q.parked))
+	fmt.Fprintf(w, "queued=%d tenants=%d parked=%d", q.length, q.waiting, len(q.parked))
 	if !q.hold.IsZero() {
 		fmt.Fprintf(w, " hold=%s", q.hold.Format(dumpTime))
 	}
 	fmt.Fprintln(w)
-	all := q.ordered()
+	all := append(q.sched.order(), q.returning()...)
 	for _, t := range all[:min(len(all), maxDump)] {
-		fmt.Fprintf(w, "  %s weight=%g queued=%d served=%d credit=%+.3f", t.name, t.weight, t.length, t.served, t.standing().turns())
-		if t.class == nil {
+		fmt.Fprintf(w, "  %s weight=%g queued=%d served=%g %s", t.name, t.weight, t.length, t.served, q.sched.describe(t))
+		if t.where == parked {
 			fmt.Fprintf(w, " parked=%s", t.notBefore.Format(dumpTime))
 		}
 		fmt.Fprintln(w)
@@ -68,19 +68,28 @@ func (q *Queue[T]) Dump(w io.Writer) {
 
 const dumpTime = "15:04:05.000"
 
-// ordered lists all tenants in the order of Dump.
-func (q *Queue[T]) ordered() []*tenant[T] {
+// returning lists the parked tenants, soonest first.
+func (q *Queue[T]) returning() []*tenant[T] {
+	all := slices.Clone(q.parked)
+	slices.SortFunc(all, func(a, b *tenant[T]) int {
+		return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.name, b.name))
+	})
+	return all
+}
+
+// order lists the round by weight, and by turn inside a weight.
+func (s *swrr[T]) order() []*tenant[T] {
 	var all []*tenant[T]
-	round := slices.Clone(q.round)
+	round := slices.Clone(s.round)
 	slices.SortFunc(round, func(a, b *class[T]) int { return cmp.Compare(b.weight, a.weight) })
 	for _, c := range round {
 		for t := c.front; t != nil; t = t.next {
 			all = append(all, t)
 		}
 	}
-	parked := slices.Clone(q.parked)
-	slices.SortFunc(parked, func(a, b *tenant[T]) int {
-		return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.name, b.name))
-	})
-	return append(all, parked...)
+	return all
+}
+
+func (s *swrr[T]) describe(t *tenant[T]) string {
+	return fmt.Sprintf("credit=%+.3f", t.standing().of(oneTurn))
 }

@@ -5,19 +5,18 @@ import "time"
 // park takes t out of the round until notBefore. One that is out already
 // stays out until the later of the two instants.
 func (q *Queue[T]) park(t *tenant[T], notBefore time.Time) {
-	if t.class == nil {
+	if t.where == parked {
 		if notBefore.After(t.notBefore) {
 			t.notBefore = notBefore
-			q.down(int(t.heapIndex))
+			q.down(int(t.index))
 		}
 		return
 	}
-	kept := t.standing()
-	q.leave(t)
-	t.spent, t.notBefore = -kept, notBefore
-	t.heapIndex = int32(len(q.parked))
+	q.sched.leave(t)
+	t.where, t.notBefore = parked, notBefore
+	t.index = int32(len(q.parked))
 	q.parked = append(q.parked, t)
-	q.up(int(t.heapIndex))
+	q.up(int(t.index))
 }
 
 // unpark returns to the round every tenant whose time has come.
@@ -25,15 +24,14 @@ func (q *Queue[T]) unpark(now time.Time) {
 	for len(q.parked) > 0 && !q.parked[0].notBefore.After(now) {
 		t := q.parked[0]
 		q.unheap(t)
-		q.enter(t, t.standing())
-		t.notBefore = time.Time{}
+		q.sched.enter(t)
 	}
 }
 
 // unheap takes t out of the heap of parked tenants. The heap is written out
 // because container/heap would allocate for its interface values.
 func (q *Queue[T]) unheap(t *tenant[T]) {
-	i, last := int(t.heapIndex), len(q.parked)-1
+	i, last := int(t.index), len(q.parked)-1
 	q.swap(i, last)
 	q.parked[last] = nil
 	q.parked = q.parked[:last]
@@ -41,12 +39,13 @@ func (q *Queue[T]) unheap(t *tenant[T]) {
 		q.down(i)
 		q.up(i)
 	}
+	t.where, t.notBefore = outside, time.Time{}
 }
 
 func (q *Queue[T]) swap(i, j int) {
 	p := q.parked
 	p[i], p[j] = p[j], p[i]
-	p[i].heapIndex, p[j].heapIndex = int32(i), int32(j)
+	p[i].index, p[j].index = int32(i), int32(j)
 }
 
 // sooner orders by instant, then by name so that equal instants end in one

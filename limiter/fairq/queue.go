@@ -14,18 +14,21 @@ type Item[T any] struct {
 	owner      *tenant[T]
 	name       string  // tenant, for a requeue after the owner was forgotten
 	weight     float64 // as pushed
+	cost       float64 // as pushed, or as corrected
 	seq        uint64  // order of arrival in the queue
 	state      state
 	taken      receipt
 }
 
-// receipt is what Requeue needs to undo Next.
+// receipt is what Requeue needs to undo Next. "Before" means before the turn.
 type receipt struct {
-	generation uint64  // owner's
-	credit     credit  // owner's before the turn
-	since      uint64  // owner's before the turn
+	generation uint64  // the owner's
 	turn       uint64  // which turn of the queue it was
-	per        float64 // credit that it gave per unit of weight
+	key        fixed   // swrr: the owner's credit before; else its key before
+	since      uint64  // the owner's before
+	now        fixed   // drr, sfq: the lap or virtual time before
+	paid       fixed   // drr: the owner's deficit before; sfq: what it paid
+	per        float64 // swrr: credit that the turn gave per unit of weight
 }
 
 type state uint8
@@ -34,79 +37,88 @@ const (
 	idle   state = iota
 	queued       // in its owner's list
 	out          // returned by Next, its turn is charged
+	used         // the same, and the turn cannot be given back any more
 )
 
-// Queue orders the waiters of one capacity by smooth weighted round robin
-// between tenants and first come first served inside each. It is not safe for
-// concurrent use: the caller holds its lock around every call. Instants given
-// to one queue should not go back.
+// Queue orders the waiters of one capacity: between tenants by its discipline,
+// and first come first served inside each. It is not safe for concurrent use:
+// the caller holds its lock around every call. Instants given to one queue
+// should not go back.
 type Queue[T any] struct {
-	tenants map[string]*tenant[T]
-	round   []*class[T] // weights with a tenant in the round, in no order
-	classes map[float64]*class[T]
-	parked  []*tenant[T] // heap: tenants out of the round, soonest first
-	hold    time.Time    // the whole queue is not ready before
+	table[T]
+	sched  scheduler[T] // the tenants in the round
+	parked []*tenant[T] // heap: tenants out of the round, soonest first
+	hold   time.Time    // the whole queue is not ready before
 
-	length int
-	seq    uint64 // items pushed ever
-	met    uint64 // tenants met ever
-	turns  uint64 // turns begun ever
-	stamp  uint64 // times that somebody went behind its equals
-
-	freeTenants *tenant[T]
-	freeCount   int
-	freeClasses []*class[T]
-	peak        int // most tenants since the table was made
+	length  int
+	waiting int    // tenants with items, in the round or parked
+	seq     uint64 // items pushed ever
 }
 
-// New returns an empty queue.
-func New[T any]() *Queue[T] {
-	return &Queue[T]{tenants: map[string]*tenant[T]{}, classes: map[float64]*class[T]{}}
+// New returns an empty queue. It panics if the configuration is not valid.
+func New[T any](c Config) *Queue[T] {
+	q := &Queue[T]{table: table[T]{tenants: map[string]*tenant[T]{}}}
+	q.sched = newScheduler(c, &q.table)
+	return q
 }
 
 // Push appends it to its tenant's queue. The weight is the tenant's share
-// relative to others, finite and > 0; one that differs from the tenant's
-// present weight replaces it from the tenant's next turn on. Push panics if
-// the item is queued already or the weight is not usable.
-func (q *Queue[T]) Push(now time.Time, it *Item[T], tenant string, weight float64) {
+// relative to others, finite and > 0, and replaces the tenant's present one as
+// [Queue.SetWeight] does. The cost is what serving the item takes of the
+// capacity, in any unit, finite and > 0; under SWRR it is only counted. Push
+// panics if the item is queued already or a number is not usable.
+func (q *Queue[T]) Push(now time.Time, it *Item[T], tenant string, weight, cost float64) {
 	if it.state == queued {
 		panic("fairq: Push of an item that is queued already")
 	}
 	q.seq++
-	it.seq, it.name, it.weight = q.seq, tenant, checkWeight(weight)
+	it.seq, it.name = q.seq, tenant
+	it.weight, it.cost = checkPositive("weight", weight), checkPositive("cost", cost)
 	t := q.tenants[tenant]
 	if t == nil {
 		t = q.meet(tenant, weight)
-		t.insert(it)
-		q.enter(t, 0)
-	} else {
-		t.weight = weight
-		t.insert(it)
-		q.grew(t)
+	} else if t.weight != weight {
+		q.sched.reweigh(t, weight)
 	}
 	q.length++
+	if t.length > 0 {
+		t.insert(it)
+		if t.where == inRound {
+			q.sched.resized(t, int(t.length)-1)
+		}
+		return
+	}
+	if t.where == inRound { // remembered for its debt
+		q.sched.leave(t)
+	}
+	t.insert(it)
+	q.waiting++
+	q.sched.enter(t)
 }
 
-// Next takes the head of the tenant whose turn it is and charges that tenant
-// one turn. It returns nil when nobody is ready. The item has left the queue:
-// either the turn was used (nothing more to do), or [Queue.Requeue] gives both
-// back.
+// Next takes the head of the tenant whose turn it is and charges that tenant.
+// It returns nil when nobody is ready. The item has left the queue: either the
+// turn was used (nothing more to do, or [Queue.Correct] when the real cost is
+// known), or [Queue.Requeue] gives both back.
 func (q *Queue[T]) Next(now time.Time) *Item[T] {
 	if now.Before(q.hold) {
 		return nil
 	}
 	q.unpark(now)
-	if len(q.round) == 0 {
+	if q.waiting == len(q.parked) {
 		return nil
 	}
-	per := q.earn()
-	t := q.first()
-	it := t.head
-	it.taken = receipt{t.generation, t.standing() - t.class.share(per), t.since, q.turns, per}
-	q.serve(t)
-	q.length--
+	it, t := q.sched.take()
 	it.state = out
-	q.emptied()
+	t.served += it.cost
+	q.length--
+	if t.length == 0 {
+		q.waiting--
+		if t.where == outside {
+			q.forget(t)
+		}
+		q.emptied()
+	}
 	return it
 }
 
@@ -119,22 +131,17 @@ func (q *Queue[T]) Requeue(now time.Time, it *Item[T], notBefore time.Time) {
 	if it.state != out {
 		panic("fairq: Requeue of an item that Next did not return")
 	}
-	was := it.taken
-	q.unearn(was)
 	t := q.tenants[it.name]
-	switch {
-	case t == nil: // forgotten: it had nobody else in line
+	if t == nil { // forgotten: it had nobody else in line
 		t = q.meet(it.name, it.weight)
-		t.insert(it)
-		q.restore(t, was.credit, was.since)
-	case t.generation == was.generation:
-		t.insert(it)
-		t.served--
-		q.refund(t, t.standing()+oneTurn, was.since)
-	default: // forgotten and met again: this life of it paid nothing
-		t.insert(it)
-		q.refund(t, max(t.standing(), was.credit), was.since)
+	} else if t.generation == it.taken.generation {
+		t.served -= it.cost
 	}
+	if t.length == 0 {
+		q.waiting++
+	}
+	t.insert(it)
+	q.sched.undo(t, it)
 	q.length++
 	if notBefore.After(now) {
 		q.park(t, notBefore)
@@ -148,10 +155,81 @@ func (q *Queue[T]) Remove(it *Item[T]) bool {
 		return false
 	}
 	t := it.owner
-	q.shrink(t, it)
-	q.length--
 	it.state = idle
+	q.length--
+	if t.length > 1 {
+		t.unlink(it)
+		if t.where == inRound {
+			q.sched.resized(t, int(t.length)+1)
+		}
+		return true
+	}
+	if t.where == parked {
+		q.unheap(t)
+	} else {
+		q.sched.leave(t)
+	}
+	t.unlink(it)
+	q.waiting--
+	if !q.sched.enter(t) {
+		q.forget(t)
+	}
 	q.emptied()
+	return true
+}
+
+// Correct settles the real cost of an item that Next returned, finite and ≥ 0,
+// against what its tenant was charged for it: DRR takes the difference from
+// the tenant's deficit, SFQ adds it to the tenant's tag, and both may now owe
+// the tenant service or be owed. Such a turn cannot be given back. A tenant that has left in the meantime is
+// charged nevertheless, but not refunded: what it is owed ended with its
+// queue. SWRR only counts. Correct may be called again as the cost becomes
+// known better, until the item is pushed again; it panics if the item is in a
+// queue or was never taken.
+func (q *Queue[T]) Correct(it *Item[T], cost float64) {
+	if it.state < out {
+		panic("fairq: Correct of an item that Next did not return")
+	}
+	if cost != 0 {
+		checkPositive("cost", cost)
+	}
+	it.state = used
+	delta := cost - it.cost
+	it.cost = cost
+	t := q.tenants[it.name]
+	switch {
+	case t == nil && delta <= 0:
+		return
+	case t == nil:
+		t = q.meet(it.name, it.weight)
+		it.taken.generation = t.generation
+	case t.generation != it.taken.generation && delta < 0:
+		return
+	}
+	t.served += delta
+	q.sched.correct(t, delta)
+	if t.length == 0 {
+		if t.where == inRound { // its debt has changed
+			q.sched.leave(t)
+		}
+		if !q.sched.enter(t) {
+			q.forget(t)
+		}
+	}
+}
+
+// SetWeight changes a tenant's share, finite and > 0, and reports whether the
+// tenant is known; Push does the same for its own. Under SWRR the new weight
+// applies from the tenant's next turn on. Under DRR it does from the next lap;
+// under SFQ at once, and what the tenant is ahead of the others is divided by
+// the new weight instead of the old.
+func (q *Queue[T]) SetWeight(tenant string, weight float64) bool {
+	checkPositive("weight", weight)
+	t := q.tenants[tenant]
+	if t == nil {
+		return false
+	}
+	q.sched.reweigh(t, weight)
 	return true
 }
 
@@ -167,7 +245,7 @@ func (q *Queue[T]) Ready(now time.Time) (at time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	at = now
-	if len(q.round) == 0 && q.parked[0].notBefore.After(at) {
+	if q.waiting == len(q.parked) && q.parked[0].notBefore.After(at) {
 		at = q.parked[0].notBefore
 	}
 	if q.hold.After(at) {
@@ -176,15 +254,27 @@ func (q *Queue[T]) Ready(now time.Time) (at time.Time, ok bool) {
 	return at, true
 }
 
+// Ahead estimates how many queued items will be served before it, 0 if it is
+// not queued. Tenants to come are not foreseen. The package comment says how
+// far off each discipline's estimate may be, and how much work it is.
+func (q *Queue[T]) Ahead(it *Item[T]) int {
+	if it.state != queued {
+		return 0
+	}
+	return q.sched.ahead(it)
+}
+
 // Len is the number of items queued; taken ones are not.
 func (q *Queue[T]) Len() int { return q.length }
 
 // Tenants is the number of tenants with items queued.
-func (q *Queue[T]) Tenants() int { return len(q.tenants) }
+func (q *Queue[T]) Tenants() int { return q.waiting }
 
-// emptied lets go of a table that once held a crowd, since maps never shrink.
+// emptied lets go of what a crowd left behind once nobody is queued: the table,
+// since maps never shrink, and with it what debts there are.
 func (q *Queue[T]) emptied() {
 	if q.length == 0 && q.peak > maxFree {
+		q.sched.clear()
 		q.tenants, q.peak, q.parked = map[string]*tenant[T]{}, 0, nil
 	}
 }

@@ -12,7 +12,7 @@ import (
 func at(seconds float64) time.Time { return epoch.Add(time.Duration(seconds * float64(time.Second))) }
 
 func TestEmptyQueue(t *testing.T) {
-	q := New[int]()
+	q := New[int](Config{})
 	if it := q.Next(epoch); it != nil {
 		t.Errorf("Next of an empty queue: %v", it)
 	}
@@ -33,14 +33,14 @@ func TestEmptyQueue(t *testing.T) {
 func TestMisusePanics(t *testing.T) {
 	push := func(q *Queue[int], w float64) *Item[int] {
 		it := &Item[int]{}
-		q.Push(epoch, it, "a", w)
+		q.Push(epoch, it, "a", w, 1)
 		return it
 	}
 	tests := []struct {
 		name, want string
 		f          func(q *Queue[int])
 	}{
-		{"push twice", "queued already", func(q *Queue[int]) { q.Push(epoch, push(q, 1), "b", 1) }},
+		{"push twice", "queued already", func(q *Queue[int]) { q.Push(epoch, push(q, 1), "b", 1, 1) }},
 		{"requeue of one that was not taken", "did not return", func(q *Queue[int]) { q.Requeue(epoch, push(q, 1), epoch) }},
 		{"requeue twice", "did not return", func(q *Queue[int]) {
 			push(q, 1)
@@ -60,16 +60,16 @@ func TestMisusePanics(t *testing.T) {
 					t.Errorf("panic %q, want one about %q", got, tt.want)
 				}
 			}()
-			tt.f(New[int]())
+			tt.f(New[int](Config{}))
 		})
 	}
 }
 
 // TestReuse: an item that was served may be pushed again, to any tenant.
 func TestReuse(t *testing.T) {
-	q, it := New[int](), &Item[int]{Value: 7}
+	q, it := New[int](Config{}), &Item[int]{Value: 7}
 	for i := range 5 {
-		q.Push(epoch, it, fmt.Sprint("t", i%2), 1)
+		q.Push(epoch, it, fmt.Sprint("t", i%2), 1, 1)
 		if got := q.Next(epoch); got != it {
 			t.Fatalf("round %d: %v", i, got)
 		}
@@ -99,10 +99,10 @@ func TestReady(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			q := New[int]()
+			q := New[int](Config{})
 			for i, until := range tt.park {
 				it := &Item[int]{Value: i}
-				q.Push(at(0), it, fmt.Sprint("t", i), 1)
+				q.Push(at(0), it, fmt.Sprint("t", i), 1, 1)
 				if until == 0 {
 					continue
 				}
@@ -130,10 +130,10 @@ func TestReady(t *testing.T) {
 
 // TestParkTakesTheLater: of two denials of one tenant the later instant holds.
 func TestParkTakesTheLater(t *testing.T) {
-	q := New[int]()
+	q := New[int](Config{})
 	a, b := &Item[int]{Value: 1}, &Item[int]{Value: 2}
-	q.Push(at(0), a, "t", 1)
-	q.Push(at(0), b, "t", 1)
+	q.Push(at(0), a, "t", 1, 1)
+	q.Push(at(0), b, "t", 1, 1)
 	q.Next(at(0))
 	q.Next(at(0))
 	q.Requeue(at(0), b, at(2))
@@ -149,10 +149,10 @@ func TestParkTakesTheLater(t *testing.T) {
 // TestNoIdleMemory: when a crowd has left, nothing of it remains but a bounded
 // free-list.
 func TestNoIdleMemory(t *testing.T) {
-	q := New[int]()
+	q := New[int](Config{})
 	items := make([]Item[int], 20_000)
 	for i := range items {
-		q.Push(epoch, &items[i], fmt.Sprint("t", i), float64(1+i%200))
+		q.Push(epoch, &items[i], fmt.Sprint("t", i), float64(1+i%200), 1)
 	}
 	for i := range items {
 		if i%2 == 0 {
@@ -161,29 +161,30 @@ func TestNoIdleMemory(t *testing.T) {
 	}
 	for q.Next(epoch) != nil {
 	}
-	if len(q.tenants) != 0 || len(q.round) != 0 || len(q.classes) != 0 || q.peak != 0 {
-		t.Errorf("%d tenants, %d and %d weights, peak %d remain", len(q.tenants), len(q.round), len(q.classes), q.peak)
+	s := q.sched.(*swrr[int])
+	if len(q.tenants) != 0 || len(s.round) != 0 || len(s.classes) != 0 || q.peak != 0 {
+		t.Errorf("%d tenants, %d and %d weights, peak %d remain", len(q.tenants), len(s.round), len(s.classes), q.peak)
 	}
 	free := 0
-	for f := q.freeTenants; f != nil; f = f.next {
+	for f := q.table.free; f != nil; f = f.next {
 		free++
 		if f.head != nil || f.name != "" {
 			t.Fatal("a free tenant holds on to what it was")
 		}
 	}
-	if free != maxFree || free != q.freeCount || len(q.freeClasses) > maxFreeClasses {
-		t.Errorf("%d free tenants (counted %d), %d free classes", free, q.freeCount, len(q.freeClasses))
+	if free != maxFree || free != q.freed || len(s.free) > maxFreeClasses {
+		t.Errorf("%d free tenants (counted %d), %d free classes", free, q.freed, len(s.free))
 	}
 }
 
 // TestNoAllocations covers turns, denials, departures and parking.
 func TestNoAllocations(t *testing.T) {
-	q := New[int]()
+	q := New[int](Config{})
 	items := make([]Item[int], 100)
 	names := make([]string, len(items))
 	for i := range items {
 		items[i].Value, names[i] = i, fmt.Sprint("t", i)
-		q.Push(epoch, &items[i], names[i], float64(1+i%5))
+		q.Push(epoch, &items[i], names[i], float64(1+i%5), 1)
 	}
 	now := epoch
 	turn := func() {
@@ -193,9 +194,9 @@ func TestNoAllocations(t *testing.T) {
 		it = q.Next(now)
 		q.Requeue(now, it, now.Add(10*time.Second))
 		it = q.Next(now)
-		q.Push(now, it, names[it.Value], float64(1+it.Value%5))
+		q.Push(now, it, names[it.Value], float64(1+it.Value%5), 1)
 		q.Remove(it)
-		q.Push(now, it, names[it.Value], float64(1+it.Value%5))
+		q.Push(now, it, names[it.Value], float64(1+it.Value%5), 1)
 		q.Ahead(it)
 		q.Ready(now)
 	}
@@ -208,9 +209,9 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func TestDumpIsBounded(t *testing.T) {
-	q := New[int]()
+	q := New[int](Config{})
 	for i := range 1000 {
-		q.Push(epoch, &Item[int]{}, fmt.Sprint("t", i), 1)
+		q.Push(epoch, &Item[int]{}, fmt.Sprint("t", i), 1, 1)
 	}
 	q.Hold(at(1))
 	var b bytes.Buffer

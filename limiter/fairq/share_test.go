@@ -63,12 +63,12 @@ type client struct{ rate, weight float64 }
 // received, in items per turn.
 func simulate(clients []client, turns int, seed uint64) (sent, received []float64) {
 	rng := rand.New(rand.NewPCG(seed, 6))
-	q := New[int]()
+	q := New[int](Config{})
 	sent, received = make([]float64, len(clients)), make([]float64, len(clients))
 	for range turns {
 		for i, c := range clients {
 			for n := c.rate; rng.Float64() < n; n-- {
-				q.Push(epoch, &Item[int]{Value: i}, fmt.Sprint("t", i), c.weight)
+				q.Push(epoch, &Item[int]{Value: i}, fmt.Sprint("t", i), c.weight, 1)
 				sent[i] += 1 / float64(turns)
 			}
 		}
@@ -123,13 +123,13 @@ func TestComingAndGoing(t *testing.T) {
 				equals[i] = 1
 			}
 			b, comes, served := newBacklog(equals), &Item[int]{Value: others}, 0.0
-			b.Push(b.now, comes, "comes", weight)
+			b.Push(b.now, comes, "comes", weight, 1)
 			const turns = 20_000
 			for range turns {
 				it := b.Next(b.now)
 				if it == comes {
 					served++
-					b.Push(b.now, comes, "comes", weight)
+					b.Push(b.now, comes, "comes", weight, 1)
 				} else {
 					b.push(it.Value)
 				}
@@ -149,10 +149,10 @@ func TestComingAndGoing(t *testing.T) {
 // TestUnreadyTenantsCostNothing is the spec's bound: tenants whose heads are
 // never ready take less than 2 % of the throughput of those that are.
 func TestUnreadyTenantsCostNothing(t *testing.T) {
-	q, now := New[int](), epoch
+	q, now := New[int](Config{}), epoch
 	for i := range 20 {
 		for range 40 {
-			q.Push(now, &Item[int]{Value: i}, fmt.Sprint("t", i), 1)
+			q.Push(now, &Item[int]{Value: i}, fmt.Sprint("t", i), 1, 1)
 		}
 	}
 	used, wasted := 0, 0
@@ -165,7 +165,7 @@ func TestUnreadyTenantsCostNothing(t *testing.T) {
 			}
 			if it.Value < 10 {
 				used++
-				q.Push(now, it, fmt.Sprint("t", it.Value), 1)
+				q.Push(now, it, fmt.Sprint("t", it.Value), 1, 1)
 				break
 			}
 			wasted++ // its own bucket says no for five seconds

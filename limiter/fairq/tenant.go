@@ -8,58 +8,80 @@ import (
 
 // maxFree bounds the free-list of tenants: enough for the turnover between two
 // garbage collections of a busy queue, little enough (about 200 KiB) to keep.
+// It also bounds the debtors remembered by an empty queue.
 const maxFree = 1024
 
-// tenant is one party with items queued. It exists only as long as it has
-// some, so everything here may be forgotten.
+// tenant is one party with items queued, or with a debt that outlives them.
 //
-// The first fields are all that a turn of a busy tenant touches, and the whole is
-// two cache lines: at 100,000 tenants the time of a turn is the time to fetch cold
-// memory.
+// The first fields are all that a turn of a busy tenant touches: at 100,000
+// tenants the time of a turn is the time to fetch cold memory.
 type tenant[T any] struct {
 	head, tail *Item[T]
-	prev, next *tenant[T] // neighbours in the ring
-	class      *class[T]  // in the round; nil while parked
-	spent      credit     // credit = class.earned − spent; while parked −spent
+	prev, next *tenant[T] // swrr: neighbours in the ring
+	class      *class[T]  // swrr, in the round: its weight there
+	key        fixed      // swrr: spent; drr: the lap of its turn; sfq: its start tag
 	since      uint64     // order among equals: when it joined or was last served
 	length     int32      // items
-	heapIndex  int32      // while parked
+	index      int32      // in the heap it is in: of the parked, or of an agenda
 
-	weight     float64 // applies from its next turn on; class.weight until then
+	weight     float64
 	name       string
-	served     int64     // turns used since it was met
 	generation uint64    // differs from that of every other tenant ever met
+	served     float64   // cost served since it was met
+	backlog    float64   // cost queued
 	notBefore  time.Time // parked until
+
+	where   where
+	deficit fixed // drr: cost it may use in the lap credited
+	lap     fixed // drr: the last lap that is in deficit
+}
+
+// where a tenant stands.
+type where uint8
+
+const (
+	outside where = iota // nowhere yet
+	inRound              // with its scheduler
+	parked               // out of the round until notBefore
+)
+
+// table is every tenant there is, by name, and a free-list of those that were.
+type table[T any] struct {
+	tenants map[string]*tenant[T]
+	met     uint64 // tenants met ever
+	free    *tenant[T]
+	freed   int // in free
+	peak    int // most tenants since the map was made, which never shrinks
 }
 
 // meet adds a tenant that is not in the table.
-func (q *Queue[T]) meet(name string, weight float64) *tenant[T] {
-	t := q.freeTenants
+func (tb *table[T]) meet(name string, weight float64) *tenant[T] {
+	t := tb.free
 	if t == nil {
 		t = new(tenant[T])
 	} else {
-		q.freeTenants = t.next
-		q.freeCount--
+		tb.free = t.next
+		tb.freed--
 		t.next = nil
 	}
-	q.met++
-	t.name, t.weight, t.generation = name, weight, q.met
-	q.tenants[name] = t
-	q.peak = max(q.peak, len(q.tenants))
+	tb.met++
+	t.name, t.weight, t.generation = name, weight, tb.met
+	tb.tenants[name] = t
+	tb.peak = max(tb.peak, len(tb.tenants))
 	return t
 }
 
-// forget removes a tenant that has no items and is in neither round nor heap.
-// An item of it that is still out can tell by the generation that a tenant met
-// later under this name is not the one that paid for its turn.
-func (q *Queue[T]) forget(t *tenant[T]) {
-	delete(q.tenants, t.name)
-	if q.freeCount == maxFree {
+// forget removes a tenant that has no items and is outside. An item of it that
+// is still out can tell by the generation that a tenant met later under this
+// name is not the one that paid for its turn.
+func (tb *table[T]) forget(t *tenant[T]) {
+	delete(tb.tenants, t.name)
+	if tb.freed == maxFree {
 		return
 	}
-	*t = tenant[T]{next: q.freeTenants}
-	q.freeTenants = t
-	q.freeCount++
+	*t = tenant[T]{next: tb.free}
+	tb.free = t
+	tb.freed++
 }
 
 // insert puts it in its place by order of arrival. New arrivals go to the
@@ -68,6 +90,7 @@ func (q *Queue[T]) forget(t *tenant[T]) {
 func (t *tenant[T]) insert(it *Item[T]) {
 	it.owner, it.state = t, queued
 	t.length++
+	t.backlog += it.cost
 	if t.tail == nil || t.tail.seq < it.seq {
 		it.prev, it.next = t.tail, nil
 		t.tail = it
@@ -105,19 +128,27 @@ func (t *tenant[T]) unlink(it *Item[T]) {
 	}
 	it.prev, it.next, it.owner = nil, nil, nil
 	t.length--
+	if t.backlog -= it.cost; t.length == 0 {
+		t.backlog = 0 // whatever rounding left
+	}
 }
 
-// standing is t's credit, in the round or out of it.
-func (t *tenant[T]) standing() credit {
-	if t.class == nil {
-		return -t.spent
+// earlier counts t's items ahead of it and sums up their cost. It looks at
+// each of them, but for the last item.
+func (t *tenant[T]) earlier(it *Item[T]) (n int, cost float64) {
+	if it == t.tail {
+		return int(t.length) - 1, t.backlog - it.cost
 	}
-	return t.class.creditOf(t)
+	for p := it.prev; p != nil; p = p.prev {
+		n++
+		cost += p.cost
+	}
+	return n, cost
 }
 
-func checkWeight(w float64) float64 {
-	if !(w > 0) || math.IsInf(w, 1) {
-		panic(fmt.Sprintf("fairq: weight %v is not finite and above 0", w))
+func checkPositive(what string, x float64) float64 {
+	if !(x > 0) || math.IsInf(x, 1) {
+		panic(fmt.Sprintf("fairq: %s %v is not finite and above 0", what, x))
 	}
-	return w
+	return x
 }

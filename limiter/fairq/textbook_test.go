@@ -74,7 +74,7 @@ type backlog struct {
 }
 
 func newBacklog(weights []float64) *backlog {
-	b := &backlog{New[int](), weights, epoch}
+	b := &backlog{New[int](Config{}), weights, epoch}
 	for range 4 {
 		for i := range weights {
 			b.push(i)
@@ -84,7 +84,7 @@ func newBacklog(weights []float64) *backlog {
 }
 
 func (b *backlog) push(i int) {
-	b.Push(b.now, &Item[int]{Value: i}, fmt.Sprint("t", i), b.weights[i])
+	b.Push(b.now, &Item[int]{Value: i}, fmt.Sprint("t", i), b.weights[i], 1)
 }
 
 func (b *backlog) next() int {
