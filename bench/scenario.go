@@ -87,7 +87,7 @@ type Trouble struct {
 // usual fills in what most scenarios have in common.
 func usual(s Scenario) Scenario {
 	s.Tenants = cmp.Or(s.Tenants, 30)
-	s.Rate = cmp.Or(s.Rate, 200)
+	s.Rate = cmp.Or(s.Rate, 100)
 	s.Places = cmp.Or(s.Places, 16)
 	s.Warm, s.Measured = cmp.Or(s.Warm, 6*time.Second), cmp.Or(s.Measured, 30*time.Second)
 	if s.Answer == (Dist{}) {

@@ -88,9 +88,9 @@ func (o *demoOptions) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.duration, "duration", 0, "how long load is offered; 0: until interrupted")
 	flags.StringVar(&o.scenario, "scenario", "heavy-tenant", "who asks for how much, see above")
 	flags.StringVar(&o.redis, "redis", "", "host:port of a Redis server; empty: embedded")
-	flags.Int64Var(&o.limit, "limit", 80, "requests per second that all tenants share; up to 100 embedded")
-	flags.Int64Var(&o.burst, "burst", 20, "most requests of that limit at once")
-	flags.Int64Var(&o.tenantCap, "tenant-cap", 20, "requests of one tenant that may run at once")
+	flags.Int64Var(&o.limit, "limit", 60, "requests per second that all tenants share; up to 100 embedded")
+	flags.Int64Var(&o.burst, "burst", 15, "most requests of that limit at once")
+	flags.Int64Var(&o.tenantCap, "tenant-cap", 16, "requests of one tenant that may run at once")
 	flags.Float64Var(&o.rate, "rate", 0, "requests per second offered by all tenants together; up to 400 embedded; 0: the scenario's own")
 	flags.StringVar(&o.latency, "latency", "uniform:30ms,70ms", "distribution of the provider's time to answer: 50ms, uniform:LOW,HIGH, exp:MEAN or lognormal:MEDIAN,SIGMA")
 	flags.StringVar(&o.balance, "balance", string(bench.RoundRobin), "how requests are spread: round_robin, random, least_connections, sticky or skewed")
@@ -151,6 +151,11 @@ func runDemo(cmd *cobra.Command, o demoOptions) error {
 	}()
 	show.until(over, load.Done())
 	report := d.report()
+	if !o.json && !show.live { // a live table says it already
+		if err := report.WriteText(cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+	}
 	if err := report.WriteJSON(cmd.OutOrStdout()); err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func demoConfig(o demoOptions, run, redis, provider string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `
 server: {listen: "127.0.0.1:0", admin_listen: "127.0.0.1:0", drain: {grace: 2s}}
-redis: {mode: standalone, address: %q, timeout: 3s}
+redis: {mode: standalone, address: %q, timeout: 500ms}
 fleet: {bind: "127.0.0.1:0"}
 upstreams: [{name: simulated, url: %q, models: [%s]}]
 routes: [{path: "/v1/*", upstream: simulated}]

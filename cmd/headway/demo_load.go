@@ -28,17 +28,17 @@ type demoTenant struct {
 var scenarios = map[string]scenario{
 	"heavy-tenant": {
 		help: "an importer floods; gold (weight 3) wants more than there is; two small ones want little",
-		rate: 276,
+		rate: 200,
 		tenants: []demoTenant{
-			{name: "importer", weight: 1, part: 200},
-			{name: "gold", weight: 3, part: 60, stream: true},
-			{name: "small-a", weight: 1, part: 8},
-			{name: "small-b", weight: 1, part: 8, stream: true},
+			{name: "importer", weight: 1, part: 144},
+			{name: "gold", weight: 3, part: 44, stream: true},
+			{name: "small-a", weight: 1, part: 6},
+			{name: "small-b", weight: 1, part: 6, stream: true},
 		},
 	},
 	"even": {
 		help: "four equal tenants want more than there is",
-		rate: 160,
+		rate: 120,
 		tenants: []demoTenant{
 			{name: "north", weight: 1, part: 1}, {name: "east", weight: 1, part: 1, stream: true},
 			{name: "south", weight: 1, part: 1}, {name: "west", weight: 1, part: 1, stream: true},
