@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// publishEvery is how often the lines are described to the fleet: one gossip
-// interval.
-const publishEvery = 200 * time.Millisecond
+// publishEvery is how often the lines are described to the fleet: half a gossip
+// interval, so that what is sent is never older than that.
+const publishEvery = 100 * time.Millisecond
 
 // Limiter admits requests. It is safe for concurrent use.
 type Limiter struct {

@@ -1,0 +1,180 @@
+package replica_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// split says which replica a tenant's n-th request goes to.
+type split func(s *sim, tenant, n int, rng *rand.Rand) *member
+
+var splits = map[string]split{
+	"even":   func(s *sim, _, _ int, rng *rand.Rand) *member { return s.members[rng.IntN(len(s.members))] },
+	"sticky": func(s *sim, tenant, _ int, _ *rand.Rand) *member { return s.members[tenant%len(s.members)] },
+	"skewed": func(s *sim, tenant, _ int, rng *rand.Rand) *member { // the flood meets one replica only
+		if tenant == 0 {
+			return s.members[0]
+		}
+		return s.members[rng.IntN(len(s.members))]
+	},
+	"heavyall": func(s *sim, tenant, n int, _ *rand.Rand) *member { // the flood meets all, others stick
+		if tenant == 0 {
+			return s.members[n%len(s.members)]
+		}
+		return s.members[tenant%len(s.members)]
+	},
+}
+
+// figures are what a run of 30 tenants came to: the first floods, nine more
+// are backlogged, twenty are small.
+type figures struct {
+	jain, worst, used float64
+	smallP99          time.Duration
+	callsPerGrant     float64
+	within, waits     int // estimates within 50 %, of waits above 20 ms at one replica
+}
+
+func (f figures) String() string {
+	return fmt.Sprintf("jain %.4f, worst share %.2f, used %.3f, small p99 %v, %.1f turn calls per grant, eta within 50 %%: %d of %d",
+		f.jain, f.worst, f.used, f.smallP99.Round(time.Millisecond), f.callsPerGrant, f.within, f.waits)
+}
+
+const (
+	tenants, backlogged = 30, 10
+	rate                = 100
+	warmup              = 3 * time.Second
+)
+
+// contend runs the load of one split for a span after the warm-up.
+func (s *sim) contend(to split, span time.Duration) figures {
+	share := float64(rate) / tenants
+	names := names(tenants)
+	var load []tenant
+	for i, name := range names {
+		perSec := 0.3 * share
+		switch {
+		case i == 0:
+			perSec = 12 * share
+		case i < backlogged:
+			perSec = 5 * share
+		}
+		rng := rand.New(rand.NewPCG(uint64(i), 5))
+		load = append(load, tenant{name, perSec, func(n int) *member { return to(s, i, n, rng) }})
+	}
+	begin := time.Now()
+	time.AfterFunc(warmup, s.provider.Ledger().Reset)
+	end := make(chan map[string]float64, 1)
+	time.AfterFunc(warmup+span, func() { end <- s.served() })
+	c := s.run(warmup+span, load)
+	got := <-end
+	var f figures
+	f.jain, f.worst = fair(got, names[:backlogged])
+	total, admitted := 0.0, 0
+	for _, n := range got {
+		total += n
+	}
+	f.used = total / (rate * span.Seconds())
+	var small []time.Duration
+	for i, name := range names {
+		for _, a := range c.answers[name] {
+			if a.status == http.StatusOK {
+				admitted++
+				if i >= backlogged {
+					small = append(small, a.took)
+				}
+				if i > 0 && a.waited > 20*time.Millisecond {
+					f.waits++
+					if q := a.estimated.Seconds() / a.waited.Seconds(); q >= 0.5 && q <= 1.5 {
+						f.within++
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(small)
+	f.smallP99 = small[len(small)*99/100]
+	calls := 0.0
+	for _, m := range s.members {
+		calls += float64(m.store.Calls().Pool)
+	}
+	f.callsPerGrant = calls / float64(admitted)
+	if allowed := rate/10 + rate*time.Since(begin).Seconds(); float64(admitted) > allowed {
+		s.t.Errorf("%d admitted, %.0f allowed", admitted, allowed)
+	}
+	return f
+}
+
+func names(n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("t%02d", i)
+	}
+	return list
+}
+
+// Fairness over the fleet, by scope: exact is fair however the load is spread,
+// gossip nearly, and a replica of its own only where every tenant meets all.
+func TestFairness(t *testing.T) {
+	for _, scope := range []string{"replica", "gossip", "exact"} {
+		for name, to := range splits {
+			if underRace && name != "heavyall" {
+				continue
+			}
+			t.Run(scope+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newSim(t, 8, yaml(scope, rate, names(tenants))).contend(to, 10*time.Second)
+					t.Log(f)
+					f.check(t, scope, name)
+				})
+			})
+		}
+	}
+}
+
+// check holds a run against what its scope promises.
+func (f figures) check(t *testing.T, scope, split string) {
+	if f.used < 0.98 {
+		t.Errorf("%.3f of the limit was used", f.used)
+	}
+	switch {
+	case scope == "replica" && split == "heavyall":
+		if f.jain > 0.6 {
+			t.Errorf("a race of replicas was fair: Jain %.4f; is the load right?", f.jain)
+		}
+	case scope == "gossip" && (f.jain < 0.98 || f.worst < 0.8):
+		t.Errorf("Jain %.4f, worst share %.2f", f.jain, f.worst)
+	case scope == "exact":
+		if f.jain < 0.999 || f.worst < 0.9 || f.callsPerGrant > 4 || f.smallP99 > 600*time.Millisecond {
+			t.Errorf("exact fairness: %v", f)
+		}
+		if split == "sticky" && float64(f.within) < 0.8*float64(f.waits) {
+			t.Errorf("estimates within 50 %% for %d of %d", f.within, f.waits)
+		}
+	}
+}
+
+func TestFairnessOf32(t *testing.T) {
+	scopes := []string{"replica", "gossip", "exact"}
+	if underRace {
+		scopes = scopes[2:]
+	}
+	for _, scope := range scopes {
+		t.Run(scope, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newSim(t, 32, yaml(scope, rate, names(tenants))).contend(splits["heavyall"], 10*time.Second)
+				t.Log(f)
+				if scope == "exact" && (f.jain < 0.999 || f.used < 0.98) {
+					t.Errorf("exact fairness at 32 replicas: %v", f)
+				}
+				if scope == "gossip" && f.jain < 0.95 {
+					t.Errorf("gossip at 32 replicas: %v", f)
+				}
+			})
+		})
+	}
+}
