@@ -377,3 +377,62 @@ func TestStartsDown(t *testing.T) {
 		mustAdmit(t, s, oneTake(1, 0))
 	})
 }
+
+// TestSettledOnce: a settlement with a slot is applied exactly once, whether its
+// first attempt was executed unheard, executed late, or never sent.
+func TestSettledOnce(t *testing.T) {
+	wait := func() { time.Sleep(10 * time.Millisecond) }
+	for name, fault := range map[string]func(l *storetest.Link, settle func()){
+		"executed, reply lost": func(l *storetest.Link, settle func()) {
+			l.Mute()
+			settle()
+			wait()
+			l.Cut()
+			l.Unmute()
+			l.Mend()
+		},
+		"executed after the connection was given up": func(l *storetest.Link, settle func()) {
+			l.Freeze()
+			settle()
+			wait()
+			l.Cut()
+			l.Mend()
+			l.Thaw()
+		},
+		"never sent": func(l *storetest.Link, settle func()) {
+			l.Cut()
+			settle()
+			wait()
+			l.Mend()
+		},
+	} {
+		for _, delta := range []int64{+30, -30} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				k := oneTake(100, 5)
+				k.Charges[0].Cost = 40
+				mustAdmit(t, r.store, k)
+				mustAdmit(t, r.store, k) // another request still runs and bears witness
+				fault(r.link, func() {
+					r.store.Settle(limiter.Settlement{
+						Adjust: []limiter.Adjustment{{Bucket: k.Charges[0].Bucket, Rate: k.Charges[0].Rate, Delta: delta}},
+						Free:   []limiter.SlotID{k.Slots[0].Slot},
+					})
+				})
+				time.Sleep(5 * time.Second)
+				if left := remaining(t, r.store, k); left != 20+delta {
+					t.Errorf("%s: %d left after settling %+d, want %d", name, left, delta, 20+delta)
+				}
+				for _, c := range []struct {
+					cap  int
+					full bool
+				}{{1, true}, {2, false}} {
+					one := oneTake(100, c.cap)
+					if v, err := r.store.Peek(t.Context(), one); err != nil || v.Full[0] != c.full {
+						t.Errorf("%s: one request runs, cap %d: got full %v, %v", name, c.cap, v.Full[0], err)
+					}
+				}
+			})
+		}
+	}
+}

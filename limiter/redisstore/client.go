@@ -79,13 +79,13 @@ func (c *client) dialConn(ctx context.Context, addr string, d *net.Dialer, conf 
 	c.fence.connected()
 	conn, err := c.open(ctx, addr, d, conf)
 	if err != nil {
-		return nil, err
+		return nil, &dialError{err}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
 		conn.Close()
-		return nil, net.ErrClosed
+		return nil, &dialError{net.ErrClosed}
 	}
 	tracked := &trackedConn{Conn: conn, client: c}
 	c.conns[tracked] = struct{}{}

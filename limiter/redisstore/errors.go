@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"errors"
-	"net"
 	"os"
 	"strings"
 
@@ -53,6 +52,13 @@ var (
 	errNotSent   = &failure{kindTimeout, errors.New("given up before it was sent")}
 )
 
+// dialError says that there was no connection to send anything over.
+type dialError struct{ err error }
+
+func (d *dialError) Error() string { return d.err.Error() }
+
+func (d *dialError) Unwrap() error { return d.err }
+
 // classify names an error of rueidis and tells whether its call may have run.
 // Scripts read everything before they write, so an error reply proves that
 // nothing did.
@@ -64,12 +70,12 @@ func classify(err error) (*failure, ran) {
 		}
 		return &failure{kindScript, err}, ranNot
 	}
+	var dial *dialError
+	if errors.As(err, &dial) {
+		return &failure{kindConnection, err}, ranNot
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return &failure{kindTimeout, err}, ranUnknown
-	}
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
-		return &failure{kindConnection, err}, ranNot
 	}
 	return &failure{kindConnection, err}, ranUnknown
 }

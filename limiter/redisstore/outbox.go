@@ -10,9 +10,11 @@ import (
 
 const (
 	// A refund may be late: it takes nothing. But a retry is only sent when its
-	// predecessor cannot give back any more, so the fence is also the first
-	// pause between attempts.
-	settleFence  = time.Second
+	// predecessor cannot give back any more, so the fence is also the pause
+	// between attempts. Shorter than the breaker's first phase, it lets retries
+	// go out before the statements that follow a recovery overtake them.
+	settleFence  = 250 * time.Millisecond
+	carryMost    = time.Second      // how long a settlement may keep its slots from being stated
 	settleMaxAge = 30 * time.Second // then a settlement is left to expiry
 	settleMost   = 1 << 16          // settlements kept; more are dropped
 	flushSettles = batchMost        // settlements sent in one go
@@ -27,6 +29,8 @@ type settlement struct {
 	adjust []limiter.Adjustment
 	slots  []limiter.SlotID
 	born   time.Time
+
+	carries bool // its slots are left to it alone, for the first retry at most
 
 	seq   int64     // of the first attempt; 0 before it
 	retry int64     // 1 once an attempt may have run
@@ -96,17 +100,32 @@ func (s *Store) Settle(f limiter.Settlement) {
 	}
 	// The replica's own table changes now, so that its next Admit may use the
 	// slots; Redis hears of it with the settlement, or with a statement.
-	s.slots.release(f.Free)
 	p := &settlement{slots: append([]limiter.SlotID(nil), f.Free...), born: time.Now()}
 	for _, a := range f.Adjust {
 		if a.Delta != 0 {
 			p.adjust = append(p.adjust, a)
 		}
 	}
-	if len(p.adjust) > 0 && !s.outbox.add(p) {
-		s.metrics.dropped.Inc()
+	p.carries = len(p.adjust) > 0
+	s.slots.release(p.slots, p.carries)
+	if p.carries && !s.outbox.add(p) {
+		s.outbox.drop(p)
 	}
 	s.outbox.poke()
+}
+
+// drop gives up a settlement. Its slots are stated like any others.
+func (o *outbox) drop(p *settlement) {
+	o.store.metrics.dropped.Inc()
+	o.letGo(p)
+}
+
+// letGo leaves the slots of p to ordinary statements, unsure of what it did.
+func (o *outbox) letGo(p *settlement) {
+	if p.carries {
+		p.carries = false
+		o.store.slots.dropCarried(p.slots, true)
+	}
 }
 
 // loop sends whenever there is something to send and Redis is usable. It wakes
@@ -313,19 +332,26 @@ func (o *outbox) settled(p *settlement, c *call, sts []statement) bool {
 	s := o.store
 	if c.err == nil {
 		s.stated(p.seq, sts, c.reply[2+len(p.adjust):])
-		if p.retry == 1 {
-			s.slots.mark(sts) // under its old sequence it may have changed nothing
+		if p.carries {
+			// Under its old sequence a retry may have changed nothing.
+			s.slots.dropCarried(p.slots, p.retry == 1)
 		}
 		return true
 	}
-	s.slots.mark(sts)
-	if c.ran == ranUnknown {
+	switch {
+	case p.retry == 1:
+		o.letGo(p) // a slot must be renewed, whatever ails its settlement
+	case c.ran == ranUnknown:
 		p.retry = 1
-	} else if p.retry == 0 {
+	default:
 		p.seq, p.after = 0, time.Time{} // nothing ran: the next is the first
 	}
-	if time.Since(p.born) > settleMaxAge || !o.add(p) {
-		s.metrics.dropped.Inc()
+	age := time.Since(p.born)
+	if age > carryMost {
+		o.letGo(p)
+	}
+	if age > settleMaxAge || !o.add(p) {
+		o.drop(p)
 	}
 	return false
 }

@@ -27,6 +27,10 @@ type slot struct {
 	// held+pending it must be restated.
 	stated, statedAt int64
 	listed           bool // in slots.dirty
+	// carried counts settlements under way that state this slot. Meanwhile no
+	// other statement does: it would overtake them, and the sequence that proves
+	// whether they ran would be gone.
+	carried int
 }
 
 // statement is what one call says about one slot.
@@ -100,14 +104,34 @@ func (s *slots) dropped(ask []limiter.Slot, counted, unsure bool) bool {
 	return due
 }
 
-// release ends held slots, each at most down to zero.
-func (s *slots) release(ids []limiter.SlotID) {
+// release ends held slots, each at most down to zero. carried: a settlement
+// states them, until dropCarried.
+func (s *slots) release(ids []limiter.SlotID, carried bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if sl := s.table[id]; sl != nil && sl.held > 0 {
-			sl.held--
+		sl := s.findLocked(id)
+		sl.held = max(0, sl.held-1)
+		if carried {
+			sl.carried++
+		} else {
 			s.checkLocked(sl)
+		}
+	}
+}
+
+// dropCarried ends what release began. unsure: nobody knows what was stated.
+func (s *slots) dropCarried(ids []limiter.SlotID, unsure bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		sl := s.findLocked(id)
+		sl.carried--
+		if unsure {
+			s.markLocked(sl)
+		}
+		if s.checkLocked(sl) {
+			s.onDue()
 		}
 	}
 }
@@ -169,7 +193,7 @@ func (s *slots) due(n int) (seq int64, sts []statement) {
 	for i, sl := range s.dirty {
 		switch {
 		case !sl.listed: // stated by a settlement meanwhile
-		case len(sts) == n:
+		case len(sts) == n || sl.carried > 0:
 			kept = append(kept, s.dirty[i])
 		default:
 			sts = append(sts, statementOf(sl))
@@ -248,7 +272,7 @@ func (s *slots) markLocked(sl *slot) {
 // tidyLocked forgets a slot of which Redis stores nothing and nobody here knows
 // anything, so that the table is as small as the work that runs.
 func (s *slots) tidyLocked(sl *slot) {
-	if sl.held == 0 && sl.pending == 0 && sl.stated == 0 && !sl.listed {
+	if sl.held == 0 && sl.pending == 0 && sl.stated == 0 && sl.carried == 0 && !sl.listed {
 		delete(s.table, sl.id)
 	}
 }

@@ -90,7 +90,7 @@ func TestSlotsAgainstServer(t *testing.T) {
 		case op == 6:
 			if i := id(rnd.IntN(n)); held[i] > 0 {
 				held[i]--
-				s.release([]limiter.SlotID{i})
+				s.release([]limiter.SlotID{i}, false)
 			}
 		default:
 			sync()
@@ -112,7 +112,7 @@ func TestSlotsAgainstServer(t *testing.T) {
 	}
 	for i := range n {
 		for range held[id(i)] {
-			s.release([]limiter.SlotID{id(i)})
+			s.release([]limiter.SlotID{id(i)}, false)
 		}
 	}
 	sync()
@@ -138,7 +138,7 @@ func TestFloodLeavesRoom(t *testing.T) {
 			t.Fatalf("a call beyond the cap wants %d, counted %v; want cap+1, false", wants[0], counted)
 		}
 	}
-	s.release([]limiter.SlotID{id(0)})
+	s.release([]limiter.SlotID{id(0)}, false)
 	if _, counted := s.draw(ask, wants); !counted || wants[0] != 2 {
 		t.Fatalf("after a release the next wants %d, counted %v; want 2, true", wants[0], counted)
 	}
