@@ -90,7 +90,7 @@ func count(b bool) int64 {
 // reorder calls. Nobody misses a ttl here; crash and slept are about that.
 func neverOverCap(t *testing.T, s Raw) {
 	rnd := Seeded(t)
-	const steps, ttl = 2000, 3_600_000
+	const steps, ttl = 1000, 3_600_000
 	for _, cap := range []int64{1, 3, 5} {
 		key := fmt.Sprintf("cap%d", cap)
 		replicas := []*replica{{inc: "a1"}, {inc: "b1"}, {inc: "c1"}}
