@@ -144,7 +144,16 @@ const sizesStream = 1 << 62
 
 // SetUp says whether target (an index of Targets) takes requests. Its share
 // goes to the others as long as it does not. At least one must.
-func (d *Driver) SetUp(target int, up bool) { d.balancer.down[target].Store(!up) }
+//
+// As a balancer does with a server that it takes out, it closes connections
+// that nothing runs on: the server would wait 5 s for one that was opened and
+// never used.
+func (d *Driver) SetUp(target int, up bool) {
+	d.balancer.down[target].Store(!up)
+	if own, ok := d.cfg.Transport.(*http.Transport); ok && !up {
+		own.CloseIdleConnections()
+	}
+}
 
 // newTransport keeps connections open, as a balancer does: a new one per
 // request would measure the handshake.

@@ -116,6 +116,20 @@ func TestEntitledOverCarriesPatientDemand(t *testing.T) {
 	}
 }
 
+func TestEntitledEachTellsWhen(t *testing.T) {
+	got := EntitledEach([]Interval{
+		{Capacity: 10, Demand: []float64{40, 0}}, // one alone takes all
+		{Capacity: 10, Demand: []float64{0, 40}}, // and then shares by weight
+		{Capacity: 10, Demand: []float64{0, 0}},
+	}, []float64{1, 3}, []float64{4, 100})
+	want := [][]float64{{10, 0}, {2.5, 7.5}, {1.5, 8.5}} // the first had 4 left to wait, then 1.5
+	for i := range want {
+		if !slices.EqualFunc(got[i], want[i], near) {
+			t.Errorf("interval %d: %v, want %v", i, got[i], want[i])
+		}
+	}
+}
+
 func TestJain(t *testing.T) {
 	for _, c := range []struct {
 		x    []float64

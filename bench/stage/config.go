@@ -66,7 +66,7 @@ func (s setting) queue(replicas int) string {
 func (s setting) yaml(replicas int, a address) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, `
-server: {listen: %q, admin_listen: %q, timeouts: {total: %v}, drain: {grace: 2s}}
+server: {listen: %q, admin_listen: %q, timeouts: {total: %v}, drain: {grace: %v}}
 redis: {mode: standalone, address: %q, timeout: %v}
 fleet: {name: %s, bind: %q, advertise: %q, join: [%s]}
 upstreams: [{name: simulated, url: %q, models: [%s]}]
@@ -74,7 +74,7 @@ routes: [{path: "/v1/*", upstream: simulated}]
 rate_limiting:
   per_model: {requests: {limit: %d, per: 1s, burst: %d}}
   fair_queuing: %s,
-    weights: [`, a.api, a.admin, 2*maxWait, s.redis, storeTimeout, a.name, a.gossip, a.advertise, quoted(a.join),
+    weights: [`, a.api, a.admin, 2*maxWait, drainGrace, s.redis, storeTimeout, a.name, a.gossip, a.advertise, quoted(a.join),
 		s.provider, s.model(), s.limit.Requests, s.limit.Burst, s.queue(replicas))
 	for i, t := range s.tenants {
 		if t.Weight != 1 && s.scope != scopeFIFO {

@@ -15,8 +15,12 @@ import (
 const (
 	startTimeout = 20 * time.Second
 	joinTimeout  = 60 * time.Second
-	stopTimeout  = 10 * time.Second
-	lookEvery    = 20 * time.Millisecond
+	stopTimeout  = 15 * time.Second
+	// drainGrace is what a leaving replica gives its requests. Go's HTTP server
+	// counts a connection that was opened and never used as one for 5 s.
+	drainGrace = 8 * time.Second
+	// lookEvery is how often conditions of the start are looked at.
+	lookEvery = 20 * time.Millisecond
 	// storeTimeout is the replicas' budget for calls to Redis, maxWait the
 	// longest that a request may stand in line.
 	storeTimeout = time.Second

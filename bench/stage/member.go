@@ -40,8 +40,8 @@ func (l local) stop(ctx context.Context) error { return l.Shutdown(ctx) }
 // launchLocal is the launcher of replicas in this process. Their configuration
 // is parsed once: that of ten thousand keys takes a while, and only what is set
 // here differs between them.
-func launchLocal(errors io.Writer) launcher {
-	log := slog.New(slog.NewTextHandler(errors, &slog.HandlerOptions{Level: slog.LevelError}))
+func launchLocal(w io.Writer) launcher {
+	log := slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelError}))
 	var mu sync.Mutex
 	var first *config.Config
 	return func(ctx context.Context, yaml []byte, a address) (member, error) {

@@ -44,7 +44,11 @@ func (s *show) trouble(ctx context.Context, t bench.Trouble, r *bench.FaultRepor
 	case bench.Leave:
 		s.driver.SetUp(last, false)
 		pause(ctx, routeAway)
-		return s.heal(ctx, r, last, func() error { return s.fleet.stopOne(ctx, last) })
+		return s.heal(ctx, r, last, func() error {
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+			defer cancel()
+			return s.fleet.stopOne(limited, last)
+		})
 	case bench.Join:
 		err := s.heal(ctx, r, last+1, func() error { return s.fleet.startOne(ctx, last) })
 		s.driver.SetUp(last, true)
