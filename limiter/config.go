@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headway-limiter/headway/limiter/fairq"
 )
 
 // Defaults of FairConfig, used where a field is zero.
@@ -63,7 +65,12 @@ type FairConfig struct {
 	// APIKey or Team. A request without it falls back to user, team, api_key.
 	TenantDimension Dimension
 	// Scope says how far fairness reaches; empty means FairReplica.
-	Scope         FairnessScope
+	Scope FairnessScope
+	// Discipline is the order between the tenants of one replica, where each
+	// waiter asks for itself (FairReplica, and lines that only one replica's
+	// waiters can stand in); empty means fairq.SWRR. DRR and SFQ are fair by
+	// cost: a request costs its Tokens, at least 1.
+	Discipline    fairq.Discipline
 	Weights       map[ID]float64 // share of single tenants, in (0, 1000]
 	DefaultWeight float64        // share of all others, in (0, 1000]
 
@@ -182,6 +189,9 @@ func (f FairConfig) validate() error {
 	case "", FairReplica, FairGossip, FairExact:
 	default:
 		errs = append(errs, fmt.Errorf("limiter: fairness scope %q is not replica, gossip or exact", f.Scope))
+	}
+	if err := (fairq.Config{Discipline: f.Discipline}).Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("limiter: %w", err))
 	}
 	weight := func(who string, w float64) {
 		if !(w > 0 && w <= MaxWeight) { // also catches NaN

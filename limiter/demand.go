@@ -7,8 +7,9 @@ import (
 
 // demand is what one request asks of the store.
 type demand struct {
-	take Take
-	dims []Dimension // that limit this request, each once
+	take   Take
+	dims   []Dimension // that limit this request, each once
+	tokens int64       // estimated
 }
 
 // breadth orders dimensions by how many tenants share one bucket of them.
@@ -17,7 +18,7 @@ var breadth = map[Dimension]int{APIKey: 1, User: 2, Team: 3, Model: 4}
 // demandOf lists every limit that applies to r, in the order of Dimensions,
 // request counts before token budgets before in-flight slots.
 func (c Config) demandOf(r Request) *demand {
-	d := &demand{}
+	d := &demand{tokens: r.Tokens}
 	var rules [len(Dimensions)]Rule // the zero Rule where none applies
 	for i, dim := range Dimensions {
 		id := r.Of(dim)

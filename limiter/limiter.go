@@ -190,6 +190,9 @@ func (l *Limiter) wait(ctx context.Context, w *waiter, at place, last *Refusal) 
 		if a.ask {
 			a.verdict, a.err = l.store.Admit(ctx, w.demand.take)
 		}
+		if errors.Is(a.err, ErrUnavailable) && l.lines.bear(w) {
+			continue
+		}
 		grant, refusal, next, err := l.decide(w.demand, a.verdict, a.err)
 		switch {
 		case errors.Is(err, ErrUnavailable):

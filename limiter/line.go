@@ -16,6 +16,10 @@ const (
 	// maxSpread bounds that spread: a bucket with a long refill is not left
 	// idle for longer.
 	maxSpread = 10 * time.Millisecond
+	// outagePatience is how long a waiter bears a store that does not answer,
+	// asking again each outageRetry; past it the outage policy applies.
+	outagePatience = 180 * time.Millisecond
+	outageRetry    = 20 * time.Millisecond
 	// lineMemory is how long an empty line keeps its spacing.
 	lineMemory = 10 * time.Second
 )
@@ -162,7 +166,7 @@ func (s *lines) lineLocked(b BucketID, w *waiter) *line {
 			ln.leads = newLeads(ln.accounts, w.demand.rate(b))
 			ln.queue = ln.leads
 		default:
-			ln.queue = rounds{fairq.New[*waiter]()}
+			ln.queue = rounds{fairq.New[*waiter](fairq.Config{Discipline: s.cfg.Discipline})}
 		}
 		ln.timer = time.AfterFunc(time.Hour, func() { s.pump(ln) })
 		ln.timer.Stop()
@@ -261,6 +265,7 @@ func (s *lines) again(w *waiter, at place) Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, ln := time.Now(), w.line
+	w.failing = time.Time{}
 	own := at.bucket == ln.bucket
 	if own {
 		ln.window = 1
@@ -269,20 +274,16 @@ func (s *lines) again(w *waiter, at place) Reason {
 	if w.state == asking {
 		s.answeredLocked(w)
 	}
-	if ln.turns != nil { // told, and so taken out of the order
-		ln.queue.push(now, w)
-	}
-	w.state = queued
-	switch {
-	case !own && breadth[at.bucket.Dimension] > breadth[ln.bucket.Dimension]:
+	if !own && breadth[at.bucket.Dimension] > breadth[ln.bucket.Dimension] {
 		ln.departLocked(w)
 		s.enterLocked(s.lineLocked(at.bucket, w), w, now, at)
-	case !own:
-		w.notBefore = now.Add(max(at.wait, at.tenantWait))
-		ln.queue.requeue(now, w)
-	default:
+	} else {
 		w.notBefore = now.Add(at.tenantWait)
+		if !own {
+			w.notBefore = now.Add(max(at.wait, at.tenantWait))
+		}
 		ln.queue.requeue(now, w)
+		w.state = queued
 	}
 	reason := Reason("")
 	if s.draining {
@@ -297,6 +298,32 @@ func (s *lines) again(w *waiter, at place) Reason {
 	s.pumpLocked(w.line, now)
 	s.gaugeLocked()
 	return reason
+}
+
+// bear returns w to its place after the store has failed to answer, as long as
+// it has failed for less than outagePatience: who waits anyway need not suffer
+// from a hiccup. It reports whether w goes on waiting.
+func (s *lines) bear(w *waiter) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, ln := time.Now(), w.line
+	if w.failing.IsZero() {
+		w.failing = now
+	}
+	retry := now.Add(outageRetry)
+	if s.draining || now.Sub(w.failing) >= outagePatience || retry.After(w.deadline) {
+		return false
+	}
+	if w.state == asking {
+		s.answeredLocked(w)
+	}
+	w.notBefore = now
+	ln.queue.requeue(now, w)
+	w.state = queued
+	ln.restTill = later(ln.restTill, retry)
+	ln.queue.hold(ln.restTill)
+	s.pumpLocked(ln, now)
+	return true
 }
 
 // granted ends w's wait with success.

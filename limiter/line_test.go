@@ -398,3 +398,32 @@ func randomCrowd(t *testing.T, seed uint64) {
 		t.Errorf("granted %d, allowed %.1f", granted, allowed)
 	}
 }
+
+// A store that does not answer for a moment costs no waiter its place.
+func TestWaitersBearAHiccup(t *testing.T) {
+	for _, scope := range []limiter.FairnessScope{limiter.FairReplica, limiter.FairGossip, limiter.FairExact} {
+		t.Run(string(scope), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := shared(&limiter.Rate{Limit: 100, Per: time.Second, Burst: 1})
+				cfg.Fair.Scope = scope
+				r := newRig(t, cfg)
+				c := &crowd{r: r}
+				for i := range 30 {
+					c.send(t.Context(), fmt.Sprint(i), user("a"))
+				}
+				time.Sleep(55 * time.Millisecond)
+				r.memory.SetDown(true)
+				time.Sleep(150 * time.Millisecond)
+				r.memory.SetDown(false)
+				for i, v := range c.ended() {
+					if v.name != fmt.Sprint(i) || !v.grant {
+						t.Fatalf("place %d: request %s ended with %v", i, v.name, v.err)
+					}
+					if want := time.Duration(i)*10*time.Millisecond + 200*time.Millisecond; v.took > want {
+						t.Errorf("request %d took %v", i, v.took)
+					}
+				}
+			})
+		})
+	}
+}

@@ -6,12 +6,12 @@ import (
 	"github.com/headway-limiter/headway/limiter/fairq"
 )
 
-// rounds is the order of a line in which each waiter asks for itself: smooth
-// weighted round robin among the waiters of this replica.
+// rounds is the order of a line in which each waiter asks for itself, by the
+// configured discipline among the waiters of this replica.
 type rounds struct{ *fairq.Queue[*waiter] }
 
 func (q rounds) push(now time.Time, w *waiter) {
-	q.Push(now, &w.item, string(w.tenant.ID), w.tenant.Weight)
+	q.Push(now, &w.item, string(w.tenant.ID), w.tenant.Weight, w.size)
 }
 func (q rounds) next(now time.Time) *waiter {
 	if it := q.Next(now); it != nil {
@@ -34,8 +34,14 @@ func (q tagged) push(_ time.Time, w *waiter) {
 	q.Push(&w.bid, string(w.tenant.ID), w.tenant.Weight, w.cost)
 }
 
-// requeue only rests the tenant: a bidder never left the order.
-func (q tagged) requeue(now time.Time, w *waiter)      { q.Rest(now, &w.bid, w.notBefore) }
+// requeue rests the tenant; only a waiter that was told something has left the
+// order.
+func (q tagged) requeue(now time.Time, w *waiter) {
+	if w.state == answered {
+		q.Return(&w.bid, string(w.tenant.ID))
+	}
+	q.Rest(now, &w.bid, w.notBefore)
+}
 func (q tagged) next(time.Time) *waiter                { return nil } // nobody asks for itself
 func (q tagged) remove(w *waiter)                      { q.Remove(&w.bid, false) }
 func (q tagged) hold(until time.Time)                  { q.Hold(until) }

@@ -32,7 +32,8 @@ type waiter struct {
 	since    time.Time   // when it began to wait
 	deadline time.Time   // when it stops waiting
 	turn     chan answer // of capacity 1
-	cost     float64     // of a turn: 1
+	cost     float64     // of a turn in its line's pool: 1
+	size     float64     // what disciplines by cost share: its tokens, at least 1
 
 	// Guarded by lines.mu.
 	item      fairq.Item[*waiter]    // in a line of rounds
@@ -40,6 +41,7 @@ type waiter struct {
 	line      *line
 	state     waiterState
 	notBefore time.Time // its tenant's own buckets have nothing before
+	failing   time.Time // since when the store has not answered it; zero: it has
 	passed    bool      // its tenant's lead has been looked at, and was small enough
 	ahead     int       // waiters before it in this line, when last looked at
 	position  int       // the smallest so far; 0 before the first look
@@ -51,7 +53,7 @@ type waiter struct {
 }
 
 func newWaiter(d *demand, t Tenant, now, deadline time.Time) *waiter {
-	w := &waiter{demand: d, tenant: t, since: now, deadline: deadline, turn: make(chan answer, 1), cost: 1}
+	w := &waiter{demand: d, tenant: t, since: now, deadline: deadline, turn: make(chan answer, 1), cost: 1, size: float64(max(1, d.tokens))}
 	w.item.Value, w.bid.Value = w, w
 	return w
 }
