@@ -16,7 +16,7 @@ files["lua/settle.lua"] = { read_globals = { "tag_correct", unpack(prelude) } }
 -- pool has five preludes more, settle one of them; each sees those before it.
 local turn = {
   "MAX_TTL_MS", "TAG_TIME", "tag_text", "tag_floor", "claims_read", "claims_ahead", "claims_write", "bid_check", "bid_take",
-  "bids_read", "bids_serve", "bids_store", "bids_reply",
+  "bids_read", "bids_serve", "bids_behind", "bids_store", "bids_reply", "flow",
 }
 for _, name in ipairs(prelude) do
   turn[#turn + 1] = name

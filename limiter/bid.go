@@ -27,6 +27,9 @@ type Turns struct {
 	// this replica's claim on the next turn.
 	Bids []Bid
 	Most int // grants of this call, ≥ 1
+	// Rest is how long the replica rests at least before it asks again, once it
+	// was told to wait: its claim covers what it could have taken meanwhile.
+	Rest time.Duration
 	// Grace is how long this replica's claim outlives the wait it is told: until
 	// then nobody whose turn is later may take what it waits for.
 	Grace time.Duration

@@ -131,7 +131,7 @@ func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
 	t.bids = t.order.Best(now, bidsPerCall+1, t.bids)
 	t.calling = true
 	s.asking++
-	call := Turns{Pool: ln.bucket, Rate: t.rate, Most: bidsPerCall, Grace: claimGrace, Bids: make([]Bid, len(t.bids))}
+	call := Turns{Pool: ln.bucket, Rate: t.rate, Most: bidsPerCall, Rest: pollFloor, Grace: claimGrace, Bids: make([]Bid, len(t.bids))}
 	waiters := make([]*waiter, len(t.bids))
 	if len(t.bids) > 0 {
 		call.Grace += t.patience(t.bids[0])

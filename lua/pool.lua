@@ -13,7 +13,8 @@
 -- ARGV[6]     period      µs, > 0
 -- ARGV[7]     burst       micro-tokens
 -- ARGV[8]     most        grants of this call at most
--- ARGV[9]     nbids       bids; none withdraws the replica's claim
+-- ARGV[9]     rest        µs; the replica does not ask again before, if it must wait
+-- ARGV[10]    nbids       bids; none withdraws the replica's claim
 -- then the bids, one after the other, as prelude_turn and prelude_bid say
 --
 -- Reply, integers unless quoted:
@@ -40,7 +41,7 @@ local claims = claims_read(KEYS[3], inc, now)
 
 local p = { now = now, inc = inc, ttl = tonumber(ARGV[3]), level = level, burst = burst }
 p.tags, p.claims = KEYS[2], claims
-local bids = bids_read(p, tonumber(ARGV[9]))
+local bids = bids_read(p, tonumber(ARGV[10]))
 local granted, head, need = bids_serve(p, bids, tonumber(ARGV[8]))
 
 if granted > 0 then
@@ -48,10 +49,11 @@ if granted > 0 then
   bids_store(p, bids, limit, period)
   tokens, stamp = p.level, math.max(now, stamp)
 end
-local wait, alone = -1, -1
+local wait, alone, cost = -1, -1, 0
 if head then
   wait = math.max(0, stamp + fill(need - tokens, limit, period) - now)
   alone = math.max(0, stamp + fill(head.cost - tokens, limit, period) - now)
+  cost = head.cost + bids_behind(bids, head, flow(math.max(0, tonumber(ARGV[9]) - wait), limit, period))
 end
-claims_write(KEYS[3], claims, now, inc, head, now + wait + tonumber(ARGV[4]))
+claims_write(KEYS[3], claims, now, inc, head, cost, now + wait + tonumber(ARGV[4]))
 return bids_reply(p, bids, { 1, now, wait, alone, p.before, p.after or p.before })

@@ -3,7 +3,8 @@
 -- Start-time fair queueing over the fleet. A tenant's finish tag F grows by
 -- cost/weight with every grant, its next start is S = max(F, since), and the
 -- least S is served. Per incarnation one claim "S:cost_u:expiry_us" says whose
--- head it could not serve yet, so that nobody with a later S takes those tokens.
+-- head it could not serve yet, so that nobody with a later S takes those tokens,
+-- nor those that come while the replica rests although its turn has come.
 
 local CLAIM_ECHO = 1000000 -- µs for which an expired claim still holds V back
 
@@ -60,7 +61,7 @@ end
 
 -- claims_write forgets old claims and states the head that inc could not serve,
 -- if any. The hash lives until its last claim is of long ago.
-local function claims_write(key, c, now, inc, head, expiry)
+local function claims_write(key, c, now, inc, head, cost, expiry)
   if not head and c.own then
     c.old[#c.old + 1] = inc
   end
@@ -68,7 +69,7 @@ local function claims_write(key, c, now, inc, head, expiry)
     redis.call('HDEL', key, unpack(c.old))
   end
   if head then
-    redis.call('HSET', key, inc, tag_text(head.s) .. string.format(':%d:%d', head.cost, expiry))
+    redis.call('HSET', key, inc, tag_text(head.s) .. string.format(':%d:%d', cost, expiry))
     local ttl = math.ceil((math.max(c.latest, expiry) + CLAIM_ECHO - now) / 1000)
     redis.call('PEXPIRE', key, string.format('%d', math.min(MAX_TTL_MS, ttl)))
   end

@@ -15,7 +15,7 @@
 -- bids_read parses the bids and their tags: start s, finish tag f. Texts are
 -- kept where the reply repeats them: printing a number costs more than all else.
 local function bids_read(p, n)
-  local bids, names, a, k, number = {}, { TAG_TIME }, 10, 4, tonumber
+  local bids, names, a, k, number = {}, { TAG_TIME }, 11, 4, tonumber
   for i = 1, n do
     local b = { tenant = ARGV[a], cost = number(ARGV[a + 1]), weight = number(ARGV[a + 2]), since_text = ARGV[a + 3] }
     b.state, b.at, b.key = 0, a, k

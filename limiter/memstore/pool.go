@@ -57,7 +57,8 @@ type turnsReply struct {
 }
 
 // turns gives turns at bucket a (its cost is ignored) to bids.
-func (c *core) turns(now int64, k call, grace int64, a bucketArg, bids []*bid, most int) turnsReply {
+// rest is the time before which the replica does not ask again if it must wait.
+func (c *core) turns(now int64, k call, grace, rest int64, a bucketArg, bids []*bid, most int) turnsReply {
 	if now > k.notAfter {
 		return turnsReply{late: true}
 	}
@@ -76,10 +77,22 @@ func (c *core) turns(now int64, k call, grace int64, a bucketArg, bids []*bid, m
 		until := func(need int64) int64 { return max(0, b.stamp+fill(need-b.tokens, a)-now) }
 		r.wait = until(min(head.cost+p.ahead(now, head.start, k.inc), a.burst))
 		r.alone = until(head.cost)
-		p.claim(now, k.inc, claim{start: head.start, cost: head.cost, expiry: now + r.wait + grace})
+		cost := head.cost + behind(bids, head, flow(max(0, rest-r.wait), a))
+		p.claim(now, k.inc, claim{start: head.start, cost: cost, expiry: now + r.wait + grace})
 	}
 	r.after = p.v
 	return r
+}
+
+// behind sums what bids that wait behind the head want, at most so much: a
+// claim also covers what comes while its replica rests though its turn is there.
+func behind(bids []*bid, head *bid, most int64) (sum int64) {
+	for _, b := range bids {
+		if b.state == limiter.BidWaits && b != head {
+			sum += b.cost
+		}
+	}
+	return min(sum, most)
 }
 
 // poolAt returns the pool of a bucket, less what is forgotten by now.
@@ -242,7 +255,7 @@ func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdic
 		return limiter.TurnsVerdict{}, err
 	}
 	bids := s.bidsLocked(t.Bids)
-	r := s.m.core.turns(now(), s.callLocked(), t.Grace.Microseconds(), bucketOf(t.Pool, t.Rate, 0), bids, t.Most)
+	r := s.m.core.turns(now(), s.callLocked(), t.Grace.Microseconds(), t.Rest.Microseconds(), bucketOf(t.Pool, t.Rate, 0), bids, t.Most)
 	v := limiter.TurnsVerdict{Wait: wait(r.wait), Bucket: wait(r.alone), Before: r.before, After: r.after}
 	for _, b := range bids {
 		bv := limiter.BidVerdict{State: b.state, Finish: b.finish, Since: b.since}

@@ -81,7 +81,7 @@ func (r *raw) pool(now int64, c storetest.Call, k call, bucket bucketArg) []int6
 			buckets: bucketArgs(b.Buckets), leases: leaseArgs(b.Slots),
 		})
 	}
-	t := r.core.turns(now, k, c.Grace, bucket, bids, int(c.Most))
+	t := r.core.turns(now, k, c.Grace, c.Rest, bucket, bids, int(c.Most))
 	if t.late {
 		return []int64{statusLate, now}
 	}
@@ -182,6 +182,9 @@ func (r *redis) do(args ...string) any {
 	r.t.Helper()
 	reply, err := r.conn.Do(args...)
 	if err != nil {
+		if len(args) > 2 && args[0] == "EVAL" {
+			args = args[2:]
+		}
 		r.t.Fatalf("%v: %v", args, err)
 	}
 	return reply
@@ -270,7 +273,7 @@ func (s *spelling) int(ns ...int64) {
 
 func (s *spelling) float(xs ...float64) {
 	for _, x := range xs {
-		s.args = append(s.args, strconv.FormatFloat(x, 'g', -1, 64))
+		s.args = append(s.args, strconv.FormatFloat(x, 'g', 17, 64))
 	}
 }
 
@@ -304,7 +307,7 @@ func (s *spelling) turns(c storetest.Call) {
 	s.keys = append(s.keys, "hw:{hw}:b:user:"+b.Key)
 	s.pool(b, "t")
 	s.pool(b, "c")
-	s.int(c.TTL, c.Grace, b.Limit, b.Period, b.Burst, c.Most, int64(len(c.Bids)))
+	s.int(c.TTL, c.Grace, b.Limit, b.Period, b.Burst, c.Most, c.Rest, int64(len(c.Bids)))
 	for _, bid := range c.Bids {
 		s.args = append(s.args, bid.Tenant)
 		s.int(bid.Cost)
