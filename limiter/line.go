@@ -212,7 +212,7 @@ func (s *lines) leaveLocked(w *waiter) {
 		select {
 		case a := <-w.turn: // never read
 			if a.verdict.OK {
-				s.store.Settle(w.demand.undo())
+				s.store.Settle(w.line.undo(w))
 			}
 		default:
 		}

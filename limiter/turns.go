@@ -192,7 +192,7 @@ func (s *lines) bidLocked(ln *line, w *waiter, now time.Time, v BidVerdict) {
 	switch {
 	case v.State == BidGranted && w.line != ln || w.state != queued:
 		if v.State == BidGranted { // it left meanwhile
-			s.store.Settle(w.demand.undo())
+			s.store.Settle(ln.undo(w))
 		}
 	case v.State == BidGranted:
 		ln.turns.order.Remove(&w.bid, true)
@@ -206,6 +206,17 @@ func (s *lines) bidLocked(ln *line, w *waiter, now time.Time, v BidVerdict) {
 		}
 		s.tellLocked(w, answer{verdict: verdict})
 	}
+}
+
+// undo gives back what a turn of w took at ln, and the turn itself.
+func (ln *line) undo(w *waiter) Settlement {
+	s := w.demand.undo()
+	for i := range s.Adjust {
+		if a := &s.Adjust[i]; ln.turns != nil && a.Bucket == ln.bucket {
+			a.Tenant, a.Weight = w.tenant.ID, w.tenant.Weight
+		}
+	}
+	return s
 }
 
 // tellLocked takes w out of its line's order and hands it its answer.
