@@ -149,5 +149,8 @@ func (d *drr[T]) ahead(it *Item[T]) int {
 }
 
 func (d *drr[T]) describe(t *tenant[T]) string {
+	if t.where == parked {
+		return fmt.Sprintf("deficit=%g", t.deficit.of(unit))
+	}
 	return fmt.Sprintf("laps=%d deficit=%g", t.key-d.now, t.deficit.of(unit))
 }

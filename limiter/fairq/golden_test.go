@@ -18,7 +18,10 @@ var update = flag.Bool("update", false, "rewrite the expected output of testdata
 // commands, a line of four dashes, and what they print. Lines that begin with #
 // are for the reader. Commands:
 //
-//	push TENANT [w=WEIGHT] [n=COUNT]   items are called TENANT1, TENANT2, …
+//	discipline NAME [quantum=COST]     begins anew, with swrr without it
+//	push TENANT [w=WEIGHT] [n=COUNT] [c=COST]   items are called TENANT1, TENANT2, …
+//	weight TENANT WEIGHT
+//	correct ITEM COST
 //	next [n=COUNT]                     prints the items whose turn it is
 //	requeue ITEM [after=DURATION]
 //	remove ITEM
@@ -27,6 +30,7 @@ var update = flag.Bool("update", false, "rewrite the expected output of testdata
 //	ahead ITEM
 //	ready                              prints when Next can succeed
 //	loads N
+//	served                             prints the cost served so far by tenant
 //	state
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -39,7 +43,7 @@ func TestScenarios(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := newStory().run(t, string(want))
+			got := newStory(Config{}).run(t, string(want))
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -70,10 +74,11 @@ type story struct {
 	items   map[string]*Item[string]
 	counts  map[string]int
 	weights map[string]float64
+	served  map[string]float64 // cost taken by Next, by tenant
 }
 
-func newStory() *story {
-	return &story{New[string](Config{}), epoch, map[string]*Item[string]{}, map[string]int{}, map[string]float64{}}
+func newStory(c Config) *story {
+	return &story{New[string](c), epoch, map[string]*Item[string]{}, map[string]int{}, map[string]float64{}, map[string]float64{}}
 }
 
 // run executes a story and returns it with the output it has now.
@@ -126,11 +131,19 @@ func (s *story) command(w *bytes.Buffer, words []string) error {
 		}
 	}
 	switch plain[0] {
+	case "discipline":
+		quantum, _ := strconv.ParseFloat(named["quantum"], 64)
+		*s = *newStory(Config{Discipline: Discipline(plain[1]), Quantum: quantum})
 	case "push":
-		return s.push(plain[1], named["w"], count)
+		return s.push(plain[1], named, count)
+	case "weight", "correct":
+		return s.number(w, plain)
+	case "served":
+		fmt.Fprintln(w, s.served)
 	case "next":
 		for range count {
 			if it := s.q.Next(s.now); it != nil {
+				s.served[strings.TrimRight(it.Value, "0123456789")] += it.cost
 				fmt.Fprint(w, it.Value, " ")
 			} else {
 				fmt.Fprint(w, "- ")
@@ -156,19 +169,43 @@ func (s *story) command(w *bytes.Buffer, words []string) error {
 	return nil
 }
 
-func (s *story) push(tenant, weight string, count int) error {
-	if weight != "" {
-		f, err := strconv.ParseFloat(weight, 64)
-		if err != nil {
-			return err
+func (s *story) push(tenant string, named map[string]string, count int) error {
+	cost := 1.0
+	for name, to := range map[string]func(float64){
+		"w": func(f float64) { s.weights[tenant] = f },
+		"c": func(f float64) { cost = f },
+	} {
+		if text, ok := named[name]; ok {
+			f, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return err
+			}
+			to(f)
 		}
-		s.weights[tenant] = f
+	}
+	if s.weights[tenant] == 0 {
+		s.weights[tenant] = 1
 	}
 	for range count {
 		s.counts[tenant]++
 		it := &Item[string]{Value: fmt.Sprint(tenant, s.counts[tenant])}
 		s.items[it.Value] = it
-		s.q.Push(s.now, it, tenant, max(s.weights[tenant], 1), 1)
+		s.q.Push(s.now, it, tenant, s.weights[tenant], cost)
+	}
+	return nil
+}
+
+// number runs the commands that set a number.
+func (s *story) number(w *bytes.Buffer, plain []string) error {
+	f, err := strconv.ParseFloat(plain[2], 64)
+	if err != nil {
+		return err
+	}
+	if plain[0] == "weight" {
+		s.weights[plain[1]] = f
+		fmt.Fprintln(w, s.q.SetWeight(plain[1], f))
+	} else {
+		s.q.Correct(s.items[plain[1]], f)
 	}
 	return nil
 }

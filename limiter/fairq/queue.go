@@ -229,7 +229,9 @@ func (q *Queue[T]) SetWeight(tenant string, weight float64) bool {
 	if t == nil {
 		return false
 	}
-	q.sched.reweigh(t, weight)
+	if t.weight != weight {
+		q.sched.reweigh(t, weight)
+	}
 	return true
 }
 

@@ -284,10 +284,11 @@ func (w *laps) setWeight(name string, weight float64) bool {
 // able reports whether t may go in a lap: a waiter to be served, a debtor to be
 // forgotten.
 func (w *laps) able(t *twinTenant, lap int) bool {
-	if len(t.items) == 0 {
-		return w.has(t, lap) >= 0
+	need := 0.0
+	if len(t.items) > 0 {
+		need = t.items[0].cost
 	}
-	return lap >= t.lap && w.has(t, lap) >= t.items[0].cost
+	return lap >= t.lap && w.has(t, lap) >= need
 }
 
 func (w *laps) next(now time.Time) *twinItem {
