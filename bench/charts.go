@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 )
 
 // Measures of the charts.
@@ -93,6 +95,7 @@ type label struct {
 // names writes labels below each other, moved apart where they would overlap.
 func (c *canvas) names(x float64, labels []label) {
 	const apart = 14.0
+	slices.SortStableFunc(labels, func(a, b label) int { return cmp.Compare(a.y, b.y) })
 	for i := range labels { // few: those above were placed before
 		for moved := true; moved; {
 			moved = false
@@ -108,7 +111,7 @@ func (c *canvas) names(x float64, labels []label) {
 
 // shares is received/entitled of the shown tenants, a row for each.
 func (c Comparison) shares() template.HTML {
-	const row, left = 19.0, 130.0
+	const row, left, apart = 24.0, 130.0, 4.5 // apart: dots of one row, which would hide each other
 	shown := c.shown()
 	height := 16 + row*float64(len(shown)) + footer
 	d := newCanvas(chartWidth, height, "received as a multiple of entitled, by tenant and scope")
@@ -129,9 +132,10 @@ func (c Comparison) shares() template.HTML {
 	for n, i := range shown {
 		y := 20 + row*float64(n)
 		d.text("name", "end", left-12, y+4, c[0].Tenants[i].Name)
-		for _, r := range c {
+		for j, r := range c {
 			t := r.Tenants[i]
-			d.dot("dot "+r.Scope+"-f", x.at(float64(t.Received)/t.Entitled), y, 6,
+			level := y + apart*(float64(j)-float64(len(c)-1)/2)
+			d.dot("dot "+r.Scope+"-f", x.at(float64(t.Received)/t.Entitled), level, 4.5,
 				fmt.Sprintf("%s, %s: received %d of %.0f", t.Name, r.Scope, t.Received, t.Entitled))
 		}
 	}
