@@ -90,7 +90,7 @@ func (o *demoOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.redis, "redis", "", "host:port of a Redis server; empty: embedded")
 	flags.Int64Var(&o.limit, "limit", 60, "requests per second that all tenants share; up to 100 embedded")
 	flags.Int64Var(&o.burst, "burst", 15, "most requests of that limit at once")
-	flags.Int64Var(&o.tenantCap, "tenant-cap", 16, "requests of one tenant that may run at once")
+	flags.Int64Var(&o.tenantCap, "tenant-cap", 32, "requests of one tenant that may run at once")
 	flags.Float64Var(&o.rate, "rate", 0, "requests per second offered by all tenants together; up to 400 embedded; 0: the scenario's own")
 	flags.StringVar(&o.latency, "latency", "uniform:30ms,70ms", "distribution of the provider's time to answer: 50ms, uniform:LOW,HIGH, exp:MEAN or lognormal:MEDIAN,SIGMA")
 	flags.StringVar(&o.balance, "balance", string(bench.RoundRobin), "how requests are spread: round_robin, random, least_connections, sticky or skewed")

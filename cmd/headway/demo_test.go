@@ -92,7 +92,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("%d replicas, members %v, redis %s, %vs", r.Replicas, r.Members, r.Redis, r.DurationS)
 	}
 	j := r.Judge
-	if !j.OK() || j.Admitted == 0 || j.InflightCap != 16 || j.PeakInflight == 0 {
+	if !j.OK() || j.Admitted == 0 || j.InflightCap != 32 || j.PeakInflight == 0 {
 		t.Errorf("judge %+v", j)
 	}
 	if took := time.Since(begin).Seconds(); j.Allowed < 5 || j.Allowed > 5+15*took {
