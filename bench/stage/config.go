@@ -35,6 +35,7 @@ type address struct {
 	join       []string
 }
 
+// The names of one run. A shared Redis finds full buckets under them.
 func (s setting) model() string        { return "bench-" + s.run }
 func (s setting) user(i int) string    { return fmt.Sprintf("%s-%s", s.tenants[i].Tenant, s.run) }
 func (s setting) key(i int) string     { return "key-" + s.user(i) }

@@ -133,6 +133,7 @@ func (f *fleet) complete(ctx context.Context, n int) error {
 	}
 }
 
+// running are the replicas that have not left.
 func (f *fleet) running() []member {
 	f.mu.Lock()
 	defer f.mu.Unlock()

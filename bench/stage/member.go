@@ -127,6 +127,7 @@ func (p *process) follow(logs io.Reader, ready chan<- struct{}) {
 
 func (p *process) urls() (api, admin string) { return p.api, p.admin }
 
+// stop asks it to drain, as an init system would, and kills it if it does not.
 func (p *process) stop(ctx context.Context) error {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {

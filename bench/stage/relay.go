@@ -65,6 +65,8 @@ func (r *relay) cut() {
 
 func (r *relay) heal() { r.broken.Store(false) }
 
+// packets passes datagrams on. Answers do not come back this way: members
+// answer to the address that the other one advertises, which is its relay.
 func (r *relay) packets() {
 	buf := make([]byte, maxDatagram)
 	for {
@@ -78,6 +80,7 @@ func (r *relay) packets() {
 	}
 }
 
+// streams accepts connections while the relay lives.
 func (r *relay) streams() {
 	for {
 		in, err := r.tcp.Accept()
@@ -113,6 +116,7 @@ func (r *relay) stream(in net.Conn) {
 	both.Wait()
 }
 
+// hold notes open connections for cut and close, unless it is too late.
 func (r *relay) hold(conns ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

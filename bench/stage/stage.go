@@ -136,6 +136,8 @@ func (s *show) openRedis() (addr string, err error) {
 	return s.embedded.Addr(), nil
 }
 
+// observe keeps every event: figures are worked out once, at the end, when
+// nothing depends on how fast that is.
 func (s *show) observe(e bench.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,6 +163,8 @@ func (s *show) play(ctx context.Context) (*bench.Run, error) {
 		troubles <- err
 	})
 	pause(load, s.Warm)
+	// Counters are read while load runs, ledger and replicas within some
+	// milliseconds of each other: less than one grant in a thousand.
 	before, callsBefore := s.fleet.gauges(ctx)
 	costBefore := s.provider.Ledger().Snapshot()
 	pause(load, time.Until(begin.Add(s.Warm+s.Measured)))
@@ -210,6 +214,7 @@ func round2(v float64) float64 { return float64(int64(v*100+0.5)) / 100 }
 // reportEvery is how often progress is told.
 const reportEvery = 200 * time.Millisecond
 
+// report tells progress until ctx ends.
 func (s *show) report(ctx context.Context) {
 	if s.Progress == nil {
 		return

@@ -27,6 +27,8 @@ func (s *show) troubles(ctx context.Context) (reports []bench.FaultReport, err e
 	return reports, err
 }
 
+// trouble lets one happen and returns when it is over. What it returns as an
+// error is trouble with the bench, not with the fleet.
 func (s *show) trouble(ctx context.Context, t bench.Trouble, r *bench.FaultReport) error {
 	lasting := time.Duration(t.For * float64(s.Measured))
 	last := s.Replicas - 1
@@ -42,6 +44,7 @@ func (s *show) trouble(ctx context.Context, t bench.Trouble, r *bench.FaultRepor
 			relay.heal()
 		}
 	case bench.Leave:
+		// In the order of a rolling restart: the balancer first, then the replica.
 		s.driver.SetUp(last, false)
 		pause(ctx, routeAway)
 		return s.heal(ctx, r, last, func() error {
@@ -79,6 +82,7 @@ func (s *show) stall(ctx context.Context, t bench.Trouble, lasting time.Duration
 		if err := s.server.stop(); err != nil {
 			return err
 		}
+		// An end of the run must not leave the server stopped.
 		pause(context.WithoutCancel(ctx), t.Pause)
 		if err := s.server.cont(); err != nil {
 			return err
