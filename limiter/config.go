@@ -66,11 +66,10 @@ type FairConfig struct {
 	TenantDimension Dimension
 	// Scope says how far fairness reaches; empty means FairReplica.
 	Scope FairnessScope
-	// Discipline is the order between the tenants of one replica, where each
-	// waiter asks for itself (FairReplica, and lines that only one replica's
-	// waiters can stand in); empty means fairq.SWRR. DRR and SFQ are fair by
-	// cost: a request costs its Tokens, at least 1.
-	Discipline    fairq.Discipline
+	// Discipline is the order between tenants under FairReplica; empty means
+	// fairq.SWRR. By DRR and SFQ tenants share cost: that of a request is its
+	// Tokens, at least 1. The other scopes have an order of their own.
+	Discipline    Discipline
 	Weights       map[ID]float64 // share of single tenants, in (0, 1000]
 	DefaultWeight float64        // share of all others, in (0, 1000]
 
@@ -83,6 +82,9 @@ type FairConfig struct {
 	MaxInFlight int
 	MaxWait     time.Duration // longest time one request waits
 }
+
+// Discipline names an order between tenants: fairq.SWRR, DRR or SFQ.
+type Discipline = fairq.Discipline
 
 // FairnessScope says how far fairness reaches.
 type FairnessScope string

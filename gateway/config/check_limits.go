@@ -194,6 +194,9 @@ func (k *checker) fairQueuing() {
 		}
 		return
 	}
+	if f.FairnessScope != ScopeReplica && k.written(at+".discipline") {
+		k.warn(at+".discipline", "remove it, or set fairness_scope: replica", "has no effect under fairness_scope %s, which orders the whole fleet by what tenants were served", f.FairnessScope)
+	}
 	if f.MaxWait() > k.Server.Timeouts.Total {
 		k.warn(at+".max_wait_ms", "lower it, or raise server.timeouts.total", "no request lives longer than server.timeouts.total, %v", k.Server.Timeouts.Total)
 	}

@@ -155,6 +155,8 @@ type Rate struct {
 // Values of FairQueuing that this version knows.
 const (
 	DisciplineSWRR = "swrr"    // smooth weighted round robin, by turns
+	DisciplineDRR  = "drr"     // deficit round robin, by cost
+	DisciplineSFQ  = "sfq"     // start-time fair queueing, by cost
 	ScopeReplica   = "replica" // each replica orders its own waiters
 	ScopeGossip    = "gossip"  // by what gossip tells of the fleet's service
 	ScopeExact     = "exact"   // the store keeps everybody's place
@@ -166,7 +168,7 @@ type FairQueuing struct {
 	TenantDimension        string   `yaml:"tenant_dimension" enum:"user|api_key|team" help:"who fairness is between"`
 	Weights                []Weight `yaml:"weights" help:"shares of single tenants; weight 3 is served three times as often as weight 1"`
 	DefaultWeight          float64  `yaml:"default_weight" help:"share of everybody else, above 0 and at most 1000"`
-	Discipline             string   `yaml:"discipline" enum:"swrr" help:"order between tenants: smooth weighted round robin"`
+	Discipline             string   `yaml:"discipline" enum:"swrr|drr|sfq" help:"order between tenants under fairness_scope replica: swrr, smooth weighted round robin, shares turns; drr, deficit round robin, and sfq, start-time fair queueing, share tokens, of which a request costs its estimate, at least 1"`
 	FairnessScope          string   `yaml:"fairness_scope" enum:"replica|gossip|exact" help:"how far fairness reaches: replica, each orders its own waiters and they race for the limit; gossip, by what tenants were served in the whole fleet, as far as known; exact, the store keeps the place of every waiter of the fleet"`
 	MaxQueueDepthPerTenant int      `yaml:"max_queue_depth_per_tenant" help:"requests of one tenant that wait here at once"`
 	MaxTotalQueued         int      `yaml:"max_total_queued" help:"requests that wait here at once"`

@@ -241,7 +241,7 @@ rate_limiting:
 		DefaultOutage: limiter.FailOpen,
 		OnOutage:      map[limiter.Dimension]limiter.OutagePolicy{limiter.Global: limiter.FailClosed},
 		Fair: limiter.FairConfig{
-			Enabled: true, TenantDimension: limiter.Team, Scope: limiter.FairExact, DefaultWeight: 1,
+			Enabled: true, TenantDimension: limiter.Team, Scope: limiter.FairExact, Discipline: "swrr", DefaultWeight: 1,
 			Weights:                map[limiter.ID]float64{limiter.Hash(limiter.Team, "acme"): 3},
 			MaxQueueDepthPerTenant: 32, MaxTotalQueued: 4096, MaxTenants: 1024, MaxInFlight: 8,
 			MaxWait: 250 * time.Millisecond,

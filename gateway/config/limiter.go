@@ -83,6 +83,7 @@ func (c *Config) fair() limiter.FairConfig {
 		MaxInFlight:            f.MaxInFlight,
 		MaxWait:                f.MaxWait(),
 		Scope:                  limiter.FairnessScope(f.FairnessScope),
+		Discipline:             limiter.Discipline(f.Discipline),
 	}
 	for _, w := range f.Weights {
 		out.Weights[limiter.Hash(d, w.Identity)] = w.Weight
