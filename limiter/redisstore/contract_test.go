@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -130,5 +131,23 @@ func TestSame(t *testing.T) {
 		storetest.Same(t, storetest.Fleet{
 			Replica: func() storetest.Store { return m.Replica(memstore.Options{}) },
 		}, bubbleFleet(t), synctest.Wait, 1500)
+	})
+}
+
+// TestSameTurns: the same for turns, between which the names of replicas decide
+// when tags are equal.
+func TestSameTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := memstore.New(), storetest.NewBubble(t)
+		var one, two uint64
+		want := storetest.Fleet{Replica: func() storetest.Store {
+			one++
+			return m.Replica(memstore.Options{Incarnation: fmt.Sprintf("%016x", one)})
+		}}
+		got := storetest.Fleet{Replica: func() storetest.Store {
+			two++
+			return newStore(t, redisstore.Options{Address: storetest.BubbleAddress, DialCtxFn: b.Link().Dial, Incarnation: two})
+		}}
+		storetest.SameTurns(t, want, got, synctest.Wait, 1500)
 	})
 }

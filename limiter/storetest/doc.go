@@ -1,16 +1,20 @@
 // Package storetest is the contract of limiter.Store as tests, for every
 // implementation, and of the scripts beneath.
 //
-// Three levels, from the outside in:
+// From the outside in:
 //
 //   - Contract checks a fleet of limiter.Store handles on one server: limits,
 //     all or nothing, slots, crashes, give-backs. Same compares two kinds of
-//     store over a random tape of operations, answer by answer.
+//     store over a random tape of operations, answer by answer; SameTurns does for turns.
 //   - Properties checks one server at the level of script calls, where a call or
 //     a reply can be lost, repeated or reordered on purpose: B1 to B8 of buckets
 //     and L1 to L4 of leases, as named below.
-//   - Twin feeds one random tape of script calls to a server and to an oracle at
-//     the server's own time, and wants equal replies, integer by integer.
+//   - TurnProperties plays whole fleets in virtual time against one contended
+//     bucket, and Mistakes does so with each known mistake put back, which must
+//     break the bound that the right code keeps.
+//   - Twin and PoolTwin feed one random tape of script calls to a server and to
+//     an oracle at the server's own time, and want equal replies, number by
+//     number.
 //
 // Random tests print their seed when they fail; -storetest.seed repeats one.
 //
@@ -28,4 +32,16 @@
 //	L2 stored total ≥ Σ running; equal after each replica's next sync
 //	L3 a crashed replica's slots end with its ttl; its successor inherits none
 //	L4 a repeated statement changes nothing more, an older one nothing at all
+//	F1 two tenants backlogged over any interval: their service / weight differs by
+//	   at most 2·K·max(cost/weight), K = 8 turns a call
+//	F2 Jain's index over backlogged tenants ≥ .99, however they are spread
+//	F3 utilisation of a contended bucket ≥ .99
+//	F4 every backlogged tenant gets ≥ .9 of its share, with costs of σ = 1 too
+//	F5 V never falls, nor does a tag without a correction; no call moves V beyond
+//	   the least start that others claim or claimed a second ago
+//	F6 a tenant that was away is not ahead of others by more than one head each
+//	F7 the claim of a dead replica delays others by its wait and grace, once
+//	F8 calls per grant ≤ 4, with a rest of 10 ms
+//	F9 the server pauses 200 ms: small tenants wait ≤ 300 ms (p99)
+//	F10 costs known late: Jain ≥ .99 on what was really used
 package storetest

@@ -1,12 +1,16 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/headway-limiter/headway/limiter"
 )
 
 // Tag reads a tag or virtual time of a reply.
@@ -210,4 +214,85 @@ func (p *poolTape) complete() bool {
 		}
 	}
 	return true
+}
+
+// SameTurns is Same for turns: one random tape of Turns, give-backs and Admits
+// that may not overtake, on two fleets that see the same clock.
+func SameTurns(t *testing.T, want, got Fleet, settled func(), n int) {
+	rnd := Seeded(t)
+	type pair struct {
+		want, got Store
+		since     map[limiter.ID]float64
+	}
+	var pairs []pair
+	for range 3 {
+		pairs = append(pairs, pair{want.Replica(), got.Replica(), map[limiter.ID]float64{}})
+	}
+	pool := charge(limiter.Model, "m", limiter.Rate{Limit: 100, Per: time.Second, Burst: 9}, 1)
+	for i := range n {
+		p := pairs[rnd.IntN(len(pairs))]
+		switch op := rnd.IntN(10); {
+		case op < 5:
+			c := limiter.Turns{Pool: pool.Bucket, Rate: pool.Rate, Most: 1 + rnd.IntN(4), Grace: 50 * time.Millisecond, Rest: 10 * time.Millisecond}
+			for range rnd.IntN(5) {
+				c.Bids = append(c.Bids, drawBid(rnd, p.since))
+			}
+			vw, ew := p.want.Turns(context.Background(), c)
+			vg, eg := p.got.Turns(context.Background(), c)
+			if ew != nil || eg != nil || fmt.Sprint(vw) != fmt.Sprint(vg) {
+				t.Fatalf("step %d: turns %+v\nwant %+v, %v\ngot  %+v, %v", i, c, vw, ew, vg, eg)
+			}
+			for j, b := range vw.Bids {
+				p.since[c.Bids[j].Tenant] = b.Since
+				if b.State == limiter.BidGranted && rnd.IntN(2) == 0 {
+					finish(c, c.Bids[j], p.want, p.got, 1-rnd.Int64N(3))
+				} else if b.State == limiter.BidGranted {
+					finish(c, c.Bids[j], p.want, p.got, 0)
+				}
+			}
+			settled()
+		case op < 7:
+			k := limiter.Take{Charges: []limiter.Charge{pool}}
+			k.Charges[0].InTurn = rnd.IntN(3) > 0
+			if vw, vg := admit(t, p.want, k), admit(t, p.got, k); !reflect.DeepEqual(vw, vg) {
+				t.Fatalf("step %d: admit %+v\nwant %+v\ngot  %+v", i, k, vw, vg)
+			}
+		default:
+			<-time.After(time.Duration(rnd.Int64N(int64(60 * time.Millisecond))))
+		}
+	}
+	for _, p := range pairs {
+		if err := p.got.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// drawBid is a bid of one of four tenants, who may have limits of their own.
+func drawBid(rnd *rand.Rand, since map[limiter.ID]float64) limiter.Bid {
+	i := rnd.IntN(4)
+	b := limiter.Bid{Tenant: limiter.Hash(limiter.User, fmt.Sprint(i)), Weight: float64(1 + i%2), Cost: 1 + rnd.Int64N(3), Since: limiter.Unknown}
+	if v, told := since[b.Tenant]; told {
+		b.Since = v
+	}
+	if i > 1 {
+		b.Rest.Slots = []limiter.Slot{slotOf(fmt.Sprint(i), 2)}
+	}
+	if i > 2 {
+		r := limiter.Rate{Limit: 20, Per: time.Second, Burst: 3}
+		b.Rest.Charges = []limiter.Charge{charge(limiter.User, fmt.Sprint(i), r, 1)}
+	}
+	return b
+}
+
+// finish ends a granted bid on both stores, its cost corrected by delta.
+func finish(c limiter.Turns, b limiter.Bid, want, got limiter.Store, delta int64) {
+	f := limiter.Settlement{Adjust: []limiter.Adjustment{
+		{Bucket: c.Pool, Rate: c.Rate, Delta: delta, Tenant: b.Tenant, Weight: b.Weight},
+	}}
+	for _, sl := range b.Rest.Slots {
+		f.Free = append(f.Free, sl.Slot)
+	}
+	want.Settle(f)
+	got.Settle(f)
 }

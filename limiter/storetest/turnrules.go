@@ -1,0 +1,94 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// queue asks for turns of 1 at a bucket, and insists on an answer.
+func queue(t *testing.T, s limiter.Store, c limiter.Charge, bids ...limiter.Bid) limiter.TurnsVerdict {
+	t.Helper()
+	v, err := s.Turns(context.Background(), limiter.Turns{
+		Pool: c.Bucket, Rate: c.Rate, Bids: bids, Most: 8, Rest: 10 * time.Millisecond, Grace: time.Minute,
+	})
+	if err != nil {
+		t.Fatalf("turns: %v", err)
+	}
+	return v
+}
+
+func waiter(who string, weight float64) limiter.Bid {
+	return limiter.Bid{Tenant: limiter.Hash(limiter.User, who), Weight: weight, Cost: 1, Since: limiter.Unknown}
+}
+
+func granted(v limiter.TurnsVerdict) (list []bool) {
+	for _, b := range v.Bids {
+		list = append(list, b.State == limiter.BidGranted)
+	}
+	return list
+}
+
+// turnsByWeight: of what is there, tenants get in proportion to their weights,
+// whichever replica they ask at, and a replica alone is told so.
+func turnsByWeight(t *testing.T, f Fleet) {
+	a, b := f.Replica(), f.Replica()
+	c := charge(limiter.Model, "m", hourly(4), 1)
+	heavy, light := waiter("heavy", 3), waiter("light", 1)
+	if got := granted(queue(t, a, c, heavy, heavy)); !slices.Equal(got, []bool{true, true}) {
+		t.Fatalf("alone at a full bucket: granted %v", got)
+	}
+	v := queue(t, b, c, light, light, heavy)
+	if got := granted(v); !slices.Equal(got, []bool{true, false, true}) || v.Wait < 14*time.Minute || v.Wait > 15*time.Minute {
+		t.Fatalf("two left, 3 : 1 so far 2 : 0: got %+v", v)
+	}
+	if v := queue(t, a, c, heavy); v.Bids[0].State != limiter.BidWaits || v.Bucket > 15*time.Minute {
+		t.Fatalf("empty: got %+v", v)
+	}
+}
+
+// newcomersJoin: who has not waited may not overtake those who have, until they
+// are gone.
+func newcomersJoin(t *testing.T, f Fleet) {
+	a, b := f.Replica(), f.Replica()
+	c := charge(limiter.Model, "m", hourly(4), 1)
+	k := limiter.Take{Charges: []limiter.Charge{charge(limiter.User, "u", hourly(9), 1), c}}
+	k.Charges[1].InTurn = true
+	if v := admit(t, b, k); !v.OK || v.Charges[1].Contended {
+		t.Fatalf("nobody waits: got %+v", v)
+	}
+	all := waiter("all", 1)
+	all.Cost = 4
+	queue(t, a, c, all) // 3 are there
+	v := admit(t, b, k)
+	if v.OK || !v.Charges[1].Contended || v.Charges[0].Contended || v.Charges[1].Remaining != 3 || v.Charges[0].Remaining != 8 {
+		t.Fatalf("somebody waits: got %+v, want refused as contended, and nothing taken", v)
+	}
+	queue(t, a, c)
+	if v := admit(t, b, k); !v.OK || v.Charges[1].Contended {
+		t.Fatalf("after it left: got %+v", v)
+	}
+}
+
+// turnsGivenBack: a settled turn corrects bucket and tag.
+func turnsGivenBack(t *testing.T, f Fleet) {
+	s := f.Replica()
+	c := charge(limiter.Model, "m", hourly(9), 1)
+	bid := waiter("x", 2)
+	bid.Cost = 6
+	if v := queue(t, s, c, bid); v.Bids[0].Finish != 3 {
+		t.Fatalf("6 at weight 2: got %+v, want the tag 3", v)
+	}
+	s.Settle(limiter.Settlement{Adjust: []limiter.Adjustment{
+		{Bucket: c.Bucket, Rate: c.Rate, Delta: 2, Tenant: bid.Tenant, Weight: bid.Weight},
+	}})
+	bid.Cost = 9
+	Eventually(t, 5*time.Second, "bucket and tag are corrected", func() bool {
+		v := queue(t, s, c, bid)
+		return v.Bids[0].State == limiter.BidWaits && v.Bids[0].Finish == 2 &&
+			peek(t, s.(Store), limiter.Take{Charges: []limiter.Charge{c}}).Charges[0].Remaining == 5
+	})
+}
