@@ -96,6 +96,7 @@ func firstLook(log *slog.Logger) (*config.Config, func(), error) {
 	}
 	text := fmt.Sprintf(`
 server: {listen: "127.0.0.1:8080"}
+redis: {timeout: 1s} # the embedded store shares this process's processors
 keys: [{id: demo, key: %s, user: demo}]
 upstreams: [{name: simulated, url: "%s"}]
 routes: [{path: "/v1/*", upstream: simulated}]

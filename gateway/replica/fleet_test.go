@@ -24,7 +24,7 @@ import (
 	"github.com/headway-limiter/headway/limiter/storetest"
 )
 
-// The whole fleet in one bubble: gateways, limiters, stores on one Redis,
+// The whole fleet in one bubble of testing/synctest: gateways, limiters, stores on one Redis,
 // gossip and the judging provider are the real ones; wires are pipes.
 
 // linger is when memberlist's last goroutine has ended after a close.
