@@ -32,6 +32,7 @@ type Grant struct {
 	demand   *demand
 	levels   Levels
 	line     *LineInfo
+	waited   *waiter // nil if never queued
 	degraded bool
 	finished atomic.Bool
 }
@@ -64,6 +65,9 @@ func (g *Grant) Done(o Outcome) {
 	g.limiter.running.Add(-1)
 	if g.degraded {
 		return // it took nothing
+	}
+	if g.waited != nil {
+		g.limiter.lines.settle(g.waited, o)
 	}
 	s := g.demand.settlement(o)
 	for _, slot := range s.Free {

@@ -202,7 +202,7 @@ func (l *Limiter) wait(ctx context.Context, w *waiter, at place, last *Refusal) 
 			l.lines.refuse(w, ReasonClientGone, last)
 			return nil, err
 		case grant != nil:
-			grant.line = l.lines.granted(w)
+			grant.line, grant.waited = l.lines.granted(w), w
 			return grant, nil
 		}
 		last = refusal

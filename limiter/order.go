@@ -27,6 +27,24 @@ func (q rounds) ahead(w *waiter) int                   { return q.Ahead(&w.item)
 func (q rounds) length() int                           { return q.Len() }
 func (q rounds) loads(n int) []fairq.Load              { return q.Loads(n) }
 
+// settle tells a discipline by cost what a granted request has really cost, so
+// that tenants are equal in what they use and not in what they estimate. A
+// request that failed used no tokens, but a turn.
+func (s *lines) settle(w *waiter, o Outcome) {
+	if s.cfg.Discipline == "" || s.cfg.Discipline == fairq.SWRR || o.Tokens < 0 && !o.Failed {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q, ok := w.line.queue.(rounds); ok {
+		real := 1.0
+		if !o.Failed {
+			real = float64(max(1, o.Tokens))
+		}
+		q.Correct(&w.item, real)
+	}
+}
+
 // tagged is the order of a line whose turns the whole fleet decides.
 type tagged struct{ *fairq.Tagged[*waiter] }
 
