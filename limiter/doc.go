@@ -49,12 +49,42 @@
 // next refill, and the same waiter is first. Refused by a narrower bucket of
 // its own, only its tenant rests, taking no turns and saving no credit.
 //
-// How many waiters of one line may ask at once starts at one, doubles with
-// each grant up to MaxInFlight and falls back to one at a refusal: a deep
-// bucket is drained at the speed of the network, an empty one costs one
-// refused call per refill and replica.
+// A store that does not answer costs a waiter its place only after a while
+// (180 ms): who waits anyway need not suffer from a hiccup.
 //
 // There is no dispatcher goroutine. One mutex guards all lines; one function,
 // pump, restores the invariant "nobody ready sleeps while there is room to
 // ask" after every change; timers only call pump.
+//
+// # Whose turn it is, over the fleet
+//
+// N replicas that share one bucket fairly each by itself are not fair together:
+// they race, each gets 1/N of the bucket, and a tenant present on all of them N
+// times the share of one that meets a single replica. FairConfig.Scope says
+// what is done about it, for buckets that more than one tenant draws from:
+//
+//   - FairReplica: nothing. How many waiters of one line ask at once starts at
+//     one, doubles with each grant up to MaxInFlight and falls back to one at a
+//     refusal; an empty bucket costs one refused call per refill and replica.
+//   - FairGossip: replicas tell each other what they served to whom, as absolute
+//     counters. Each orders its tenants by what they got anywhere, per weight,
+//     and a tenant that leads the poorest elsewhere by more than the error of
+//     gossip rests in proportion. Fair in the long run, for at most some dozens
+//     of replicas; within the age of gossip all push the same poor tenant.
+//   - FairExact: the store keeps everybody's place (start-time fair queueing,
+//     Goyal et al. 1996). Each line asks with one call at a time for up to eight
+//     waiters; the script that takes the bucket's tokens also decides whose turn
+//     it is, by a finish tag per tenant and one claim per replica on behalf of
+//     the first waiter it could not serve. Two tenants that both wait never
+//     differ by more than about one call's grants, whichever replicas they meet.
+//     While claims stand, a newcomer anywhere is refused as contended, and
+//     joins the line.
+//
+// # Estimates
+//
+// In a line of turns the wait is the distance of the waiter's finish tag from
+// virtual time, divided by the measured speed of virtual time; elsewhere it is
+// the limiter's own wait plus one grant spacing for each waiter ahead. It is
+// never below the bucket's own wait. A request whose estimate, times 1.5, does
+// not fit its budget is refused at once rather than at the end of it.
 package limiter
