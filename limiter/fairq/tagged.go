@@ -176,12 +176,15 @@ const leastShare = 1.0 / 64
 
 // Share is the part of its tenant's service that this replica got since the
 // tenant came here, in [1/64, 1]: what is served elsewhere also moves its tag.
+// Both sides count one item more than was seen, so that the first one served
+// elsewhere does not look like all of them.
 func (q *Tagged[T]) Share(it *TagItem[T]) float64 {
 	t := it.owner
-	if t == nil || t.finish <= t.base {
+	if t == nil {
 		return 1
 	}
-	return min(1, max(leastShare, t.served/t.weight/(t.finish-t.base)))
+	anywhere := max(0, t.finish-t.base) * t.weight
+	return min(1, max(leastShare, (t.served+it.cost)/(anywhere+it.cost)))
 }
 
 // Rest takes the item's tenant out of the order until an instant.
