@@ -39,8 +39,10 @@ local limit, period = tonumber(ARGV[5]), tonumber(ARGV[6])
 local tokens, stamp, level = bucket_read(KEYS[1], now, limit, period, burst)
 local claims = claims_read(KEYS[3], inc, now)
 
-local p = { now = now, inc = inc, ttl = tonumber(ARGV[3]), level = level, burst = burst }
-p.tags, p.claims = KEYS[2], claims
+local p = {
+  now = now, inc = inc, ttl = tonumber(ARGV[3]), level = level, burst = burst, tags = KEYS[2], claims = claims,
+  v = 0, before = false, after = false, text = false,
+}
 local bids = bids_read(p, tonumber(ARGV[10]))
 local granted, head, need = bids_serve(p, bids, tonumber(ARGV[8]))
 

@@ -17,23 +17,27 @@
 local function bids_read(p, n)
   local bids, names, a, k, number = {}, { TAG_TIME }, 11, 4, tonumber
   for i = 1, n do
-    local b = { tenant = ARGV[a], cost = number(ARGV[a + 1]), weight = number(ARGV[a + 2]), since_text = ARGV[a + 3] }
-    b.state, b.at, b.key = 0, a, k
-    b.seq, b.nb, b.nl = number(ARGV[a + 4]), number(ARGV[a + 5]), number(ARGV[a + 6])
+    local nb, nl = number(ARGV[a + 5]), number(ARGV[a + 6])
+    local b = { -- every field at once: a table that grows later costs more than the rest
+      tenant = ARGV[a], cost = number(ARGV[a + 1]), weight = number(ARGV[a + 2]), since_text = ARGV[a + 3],
+      seq = nl > 0 and number(ARGV[a + 4]) or 0, nb = nb, nl = nl, at = a, key = k,
+      state = 0, since = 0, f = 0, s = 0, f_text = false, list = false, leases = false,
+    }
     bids[i], names[i + 1] = b, b.tenant
-    a, k = a + 7 + 5 * b.nb + 2 * b.nl, k + b.nb + b.nl
+    a, k = a + 7 + 5 * nb + 2 * nl, k + nb + nl
   end
   local tags = redis.call('ZMSCORE', p.tags, unpack(names))
   p.before = tags[1] or '0'
   p.v, p.text = number(p.before), {}
+  local v, floor = p.v, tag_floor(p.v, p.burst)
   for i = 1, n do
-    local b = bids[i]
-    b.since, b.f_text = number(b.since_text), tags[i + 1]
-    if b.since < 0 or b.since > p.v then -- unknown, or the store lost its state
-      b.since, b.since_text = p.v, p.before
+    local b, f_text = bids[i], tags[i + 1]
+    local since = number(b.since_text)
+    if since < 0 or since > v then -- unknown, or the store lost its state
+      since, b.since_text = v, p.before
     end
-    b.f = b.f_text and number(b.f_text) or math.max(b.since, tag_floor(p.v, p.burst))
-    b.s = math.max(b.f, b.since)
+    local f = f_text and number(f_text) or math.max(since, floor)
+    b.f_text, b.since, b.f, b.s = f_text, since, f, math.max(f, since)
   end
   return bids
 end
