@@ -6,10 +6,10 @@
 // first come, first served. A [Tagged] orders the waiters of one replica by
 // tags that are kept for the whole fleet elsewhere.
 //
-//	              fair by  unfairness ≤, per weight     one turn, of n tenants
-//	swrr          turns    about 3 turns                O(different weights)
-//	drr           cost     quantum + c_i/w_i + c_j/w_j  O(log n)
-//	sfq           cost     c_i/w_i + c_j/w_j            O(log n)
+//	              fair by  unfairness ≤, per weight       one turn, of n tenants
+//	swrr          turns    about 3 turns                  O(different weights)
+//	drr           cost     2·quantum + c_i/w_i + c_j/w_j  O(log n)
+//	sfq           cost     c_i/w_i + c_j/w_j              O(log n)
 //
 // Unfairness is how far |W_i/w_i − W_j/w_j| can get over any stretch of time in
 // which i and j always have waiters: W is what they were served, w their
@@ -73,7 +73,8 @@
 // worked out when it is looked at. So a turn is O(log n) whatever the costs and
 // weights, and there is no need for a quantum above the largest cost. With such
 // a quantum the order is exactly the textbook's, tenants coming and going
-// included; with a smaller one only the order inside a lap may differ.
+// included, and so is its unfairness: one quantum less than above. With a
+// smaller one the order inside a lap may differ.
 //
 // # Start-time fair queueing
 //

@@ -52,3 +52,39 @@ func ExampleQueue_Requeue() {
 	// again in 2s
 	// first of ann
 }
+
+// By cost: one tenant sends small requests, the other large ones. They get equal
+// numbers of tokens.
+func ExampleConfig() {
+	now := time.Now()
+	q := fairq.New[string](fairq.Config{Discipline: fairq.SFQ})
+	for range 5 {
+		q.Push(now, &fairq.Item[string]{Value: "large"}, "a", 1, 3000)
+	}
+	for range 15 {
+		q.Push(now, &fairq.Item[string]{Value: "small"}, "b", 1, 1000)
+	}
+	for range 8 {
+		fmt.Print(q.Next(now).Value, " ")
+	}
+	fmt.Println()
+	// Output:
+	// large small small small large small small small
+}
+
+// A request was thought to cost 100 and did cost 300: its tenant owes two turns.
+func ExampleQueue_Correct() {
+	now := time.Now()
+	q := fairq.New[string](fairq.Config{Discipline: fairq.DRR, Quantum: 100})
+	for i := range 5 {
+		q.Push(now, &fairq.Item[string]{Value: fmt.Sprint("a", i+1)}, "a", 1, 100)
+		q.Push(now, &fairq.Item[string]{Value: fmt.Sprint("b", i+1)}, "b", 1, 100)
+	}
+	q.Correct(q.Next(now), 300)
+	for it := q.Next(now); it != nil; it = q.Next(now) {
+		fmt.Print(it.Value, " ")
+	}
+	fmt.Println()
+	// Output:
+	// b1 b2 b3 a2 b4 a3 b5 a4 a5
+}

@@ -31,6 +31,10 @@ func TestEmptyQueue(t *testing.T) {
 }
 
 func TestMisusePanics(t *testing.T) {
+	next := func(q *Queue[int]) *Item[int] {
+		q.Push(epoch, &Item[int]{}, "n", 1, 1)
+		return q.Next(epoch)
+	}
 	push := func(q *Queue[int], w float64) *Item[int] {
 		it := &Item[int]{}
 		q.Push(epoch, it, "a", w, 1)
@@ -48,6 +52,18 @@ func TestMisusePanics(t *testing.T) {
 			q.Requeue(epoch, it, epoch)
 			q.Requeue(epoch, it, epoch)
 		}},
+		{"requeue after a correction", "did not return", func(q *Queue[int]) {
+			it := next(q)
+			q.Correct(it, 2)
+			q.Requeue(epoch, it, epoch)
+		}},
+		{"correction of one that was not taken", "Correct of an item", func(q *Queue[int]) { q.Correct(push(q, 1), 2) }},
+		{"negative real cost", "cost -1", func(q *Queue[int]) { q.Correct(next(q), -1) }},
+		{"cost 0", "cost 0", func(q *Queue[int]) { q.Push(epoch, &Item[int]{}, "a", 1, 0) }},
+		{"infinite cost", "cost +Inf", func(q *Queue[int]) { q.Push(epoch, &Item[int]{}, "a", 1, math.Inf(1)) }},
+		{"new weight 0", "weight 0", func(q *Queue[int]) { q.SetWeight("a", 0) }},
+		{"discipline", "fifo", func(*Queue[int]) { New[int](Config{Discipline: "fifo"}) }},
+		{"quantum", "quantum -1", func(*Queue[int]) { New[int](Config{Quantum: -1}) }},
 		{"weight 0", "weight 0", func(q *Queue[int]) { push(q, 0) }},
 		{"weight -1", "weight -1", func(q *Queue[int]) { push(q, -1) }},
 		{"weight NaN", "weight NaN", func(q *Queue[int]) { push(q, math.NaN()) }},
@@ -149,62 +165,93 @@ func TestParkTakesTheLater(t *testing.T) {
 // TestNoIdleMemory: when a crowd has left, nothing of it remains but a bounded
 // free-list.
 func TestNoIdleMemory(t *testing.T) {
-	q := New[int](Config{})
-	items := make([]Item[int], 20_000)
-	for i := range items {
-		q.Push(epoch, &items[i], fmt.Sprint("t", i), float64(1+i%200), 1)
-	}
-	for i := range items {
-		if i%2 == 0 {
-			q.Remove(&items[i])
+	for _, d := range disciplines {
+		q := New[int](Config{Discipline: d})
+		items := make([]Item[int], 20_000)
+		for i := range items {
+			q.Push(epoch, &items[i], fmt.Sprint("t", i), float64(1+i%200), float64(1+i%10))
 		}
-	}
-	for q.Next(epoch) != nil {
-	}
-	s := q.sched.(*swrr[int])
-	if len(q.tenants) != 0 || len(s.round) != 0 || len(s.classes) != 0 || q.peak != 0 {
-		t.Errorf("%d tenants, %d and %d weights, peak %d remain", len(q.tenants), len(s.round), len(s.classes), q.peak)
-	}
-	free := 0
-	for f := q.table.free; f != nil; f = f.next {
-		free++
-		if f.head != nil || f.name != "" {
-			t.Fatal("a free tenant holds on to what it was")
+		for i := range items {
+			if i%2 == 0 {
+				q.Remove(&items[i])
+			}
 		}
-	}
-	if free != maxFree || free != q.freed || len(s.free) > maxFreeClasses {
-		t.Errorf("%d free tenants (counted %d), %d free classes", free, q.freed, len(s.free))
+		for q.Next(epoch) != nil {
+		}
+		if len(q.tenants) != 0 || len(q.sched.order()) != 0 || q.peak != 0 || q.parked != nil {
+			t.Errorf("%s: %d tenants, %d in the round, peak %d remain", d, len(q.tenants), len(q.sched.order()), q.peak)
+		}
+		if s, ok := q.sched.(*swrr[int]); ok && (len(s.round) != 0 || len(s.classes) != 0 || len(s.free) > maxFreeClasses) {
+			t.Errorf("%d and %d weights remain, %d are free", len(s.round), len(s.classes), len(s.free))
+		}
+		free := 0
+		for f := q.table.free; f != nil; f = f.next {
+			free++
+			if f.head != nil || f.name != "" {
+				t.Fatalf("%s: a free tenant holds on to what it was", d)
+			}
+		}
+		if free != maxFree || free != q.freed {
+			t.Errorf("%s: %d free tenants (counted %d)", d, free, q.freed)
+		}
 	}
 }
 
-// TestNoAllocations covers turns, denials, departures and parking.
+// TestDebtsEnd: what sfq remembers of tenants that left is gone when the others
+// have caught up, however many there were.
+func TestDebtsEnd(t *testing.T) {
+	q := New[int](Config{Discipline: SFQ})
+	for i := range 500 {
+		q.Push(epoch, &Item[int]{}, fmt.Sprint("t", i), 1, 10)
+	}
+	for range 20 {
+		q.Push(epoch, &Item[int]{}, "stays", 1, 1)
+	}
+	for range 501 {
+		q.Next(epoch)
+	}
+	if n := len(q.tenants); n != 501 {
+		t.Errorf("%d tenants are known, want all", n)
+	}
+	for range 12 {
+		q.Next(epoch)
+	}
+	if n := len(q.tenants); n != 1 {
+		t.Errorf("%d tenants are known, want the one that stays", n)
+	}
+}
+
+// TestNoAllocations covers turns, denials, departures, parking and corrections.
 func TestNoAllocations(t *testing.T) {
-	q := New[int](Config{})
-	items := make([]Item[int], 100)
-	names := make([]string, len(items))
-	for i := range items {
-		items[i].Value, names[i] = i, fmt.Sprint("t", i)
-		q.Push(epoch, &items[i], names[i], float64(1+i%5), 1)
-	}
-	now := epoch
-	turn := func() {
-		now = now.Add(time.Second)
-		it := q.Next(now)
-		q.Requeue(now, it, time.Time{})
-		it = q.Next(now)
-		q.Requeue(now, it, now.Add(10*time.Second))
-		it = q.Next(now)
-		q.Push(now, it, names[it.Value], float64(1+it.Value%5), 1)
-		q.Remove(it)
-		q.Push(now, it, names[it.Value], float64(1+it.Value%5), 1)
-		q.Ahead(it)
-		q.Ready(now)
-	}
-	for range 1000 {
-		turn()
-	}
-	if n := testing.AllocsPerRun(1000, turn); n != 0 {
-		t.Errorf("%v allocations per turn", n)
+	for _, d := range disciplines {
+		q := New[int](Config{Discipline: d})
+		items := make([]Item[int], 100)
+		names := make([]string, len(items))
+		for i := range items {
+			items[i].Value, names[i] = i, fmt.Sprint("t", i)
+			q.Push(epoch, &items[i], names[i], float64(1+i%5), float64(1+i%7))
+		}
+		now := epoch
+		turn := func() {
+			now = now.Add(time.Second)
+			it := q.Next(now)
+			q.Requeue(now, it, time.Time{})
+			it = q.Next(now)
+			q.Requeue(now, it, now.Add(10*time.Second))
+			it = q.Next(now)
+			q.Correct(it, 8)
+			q.Push(now, it, names[it.Value], float64(1+it.Value%5), 5)
+			q.Remove(it)
+			q.Push(now, it, names[it.Value], float64(1+it.Value%5), 7)
+			q.Ahead(it)
+			q.Ready(now)
+		}
+		for range 1000 {
+			turn()
+		}
+		if n := testing.AllocsPerRun(1000, turn); n != 0 {
+			t.Errorf("%s: %v allocations per turn", d, n)
+		}
 	}
 }
 

@@ -104,12 +104,13 @@ func (s *sfq[T]) ahead(it *Item[T]) int {
 	}
 	tag += amount(cost / t.weight)
 	return n + s.sum(t, tag, func(o *tenant[T]) int {
-		lead := tag - o.key
-		if lead < 0 || lead == 0 && o.since > t.since {
-			return 0
-		}
 		each := o.backlog / float64(o.length) / o.weight
-		return min(int(o.length), max(1, turnsOf(float64(lead)/float64(unit)/each)))
+		items := float64(tag-o.key) / float64(unit) / each
+		less := turnsOf(items)
+		if o.since < t.since && float64(less)-items < 1e-6 { // its next ties, and goes first
+			less++
+		}
+		return min(int(o.length), less)
 	})
 }
 
