@@ -46,25 +46,26 @@ func (f figures) String() string {
 
 const (
 	tenants, backlogged = 30, 10
-	rate                = 100
+	rate                = 100 // of most runs, requests per second
 	warmup              = 3 * time.Second
 )
 
 // contend runs the load of one split for a span after the warm-up.
 func (s *sim) contend(to split, span time.Duration) figures {
-	share := float64(rate) / tenants
+	perSec := float64(s.cfg.RateLimiting.PerModel.Requests.Limit)
+	share := perSec / tenants
 	names := names(tenants)
 	var load []tenant
 	for i, name := range names {
-		perSec := 0.3 * share
+		asks := 0.3 * share
 		switch {
 		case i == 0:
-			perSec = 12 * share
+			asks = 12 * share
 		case i < backlogged:
-			perSec = 5 * share
+			asks = 5 * share
 		}
 		rng := rand.New(rand.NewPCG(uint64(i), 5))
-		load = append(load, tenant{name, perSec, func(n int) *member { return to(s, i, n, rng) }})
+		load = append(load, tenant{name, asks, func(n int) *member { return to(s, i, n, rng) }})
 	}
 	begin := time.Now()
 	time.AfterFunc(warmup, s.provider.Ledger().Reset)
@@ -78,7 +79,7 @@ func (s *sim) contend(to split, span time.Duration) figures {
 	for _, n := range got {
 		total += n
 	}
-	f.used = total / (rate * span.Seconds())
+	f.used = total / (perSec * span.Seconds())
 	var small []time.Duration
 	for i, name := range names {
 		for _, a := range c.answers[name] {
@@ -103,7 +104,7 @@ func (s *sim) contend(to split, span time.Duration) figures {
 		calls += float64(m.store.Calls().Pool)
 	}
 	f.callsPerGrant = calls / float64(admitted)
-	if allowed := rate/10 + rate*time.Since(begin).Seconds(); float64(admitted) > allowed {
+	if allowed := perSec/10 + perSec*time.Since(begin).Seconds(); float64(admitted) > allowed {
 		s.t.Errorf("%d admitted, %.0f allowed", admitted, allowed)
 	}
 	return f
