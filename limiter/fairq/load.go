@@ -18,23 +18,21 @@ type Load struct {
 }
 
 // Loads returns the n tenants with the longest queues, longest first, equal
-// ones by name. It looks at every tenant once: meant for a few calls a second.
+// ones by name. It looks at every tenant: meant for a few calls a second.
 func (q *Queue[T]) Loads(n int) []Load {
-	n = min(n, q.waiting)
-	if n <= 0 {
-		return nil
-	}
-	top := make([]Load, 0, n+1)
+	all := make([]Load, 0, q.waiting)
 	for _, t := range q.tenants {
-		l := Load{Tenant: t.name, Queued: int(t.length), Weight: t.weight, Served: t.served}
-		if l.Queued == 0 || len(top) == n && compareLoads(l, top[n-1]) >= 0 {
-			continue
+		if t.length > 0 {
+			all = append(all, Load{Tenant: t.name, Queued: int(t.length), Weight: t.weight, Served: t.served})
 		}
-		i, _ := slices.BinarySearchFunc(top, l, compareLoads)
-		top = slices.Insert(top, i, l)
-		top = top[:min(n, len(top))]
 	}
-	return top
+	return longest(all, n)
+}
+
+// longest sorts all and returns the first n.
+func longest(all []Load, n int) []Load {
+	slices.SortFunc(all, compareLoads)
+	return all[:max(0, min(n, len(all)))]
 }
 
 func compareLoads(a, b Load) int {

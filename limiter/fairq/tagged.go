@@ -3,8 +3,6 @@ package fairq
 import (
 	"cmp"
 	"container/heap"
-	"fmt"
-	"io"
 	"slices"
 	"time"
 )
@@ -18,126 +16,230 @@ const Unknown = -1
 // decides nothing itself.
 //
 // A tenant that has never been bid for goes first, since its place is not
-// known yet and its answer may be "now"; then the least start tag. Like Queue
-// it is not safe for concurrent use, and an item is in at most one of either.
+// known yet and its answer may be "now"; then the least start tag. But of
+// several places one is kept for the least known tag, so that newcomers
+// without end do not starve anybody.
+//
+// Like Queue it is not safe for concurrent use, and an item is in at most one
+// of either. A turn is O(log tenants) and what follows the item in its own
+// tenant's queue, which is a slice: queues are meant to be short, as the default
+// bound of 32 is. Tenants come from a free-list; those without items are
+// forgotten, for the fleet remembers their tags.
 type Tagged[T any] struct {
 	tenants map[string]*tagTenant[T]
-	ready   tagHeap[T]  // tenants by start tag
-	resting restHeap[T] // tenants out of the order, soonest first
-	hold    time.Time   // nobody is ready before
+	fresh   tagHeap[T] // tenants never bid for, longest here first
+	known   tagHeap[T] // the others, by start tag
+	resting tagHeap[T] // tenants out of the order, soonest back first
+	hold    time.Time  // nobody is ready before
 	length  int
 	seq     uint64
+	now     float64 // latest virtual time told
+	free    []*tagTenant[T]
+	picks   []pick[T] // of Best, kept for the next
 }
 
-// TagItem is one waiter of a Tagged. The caller allocates it.
+// TagItem is one waiter of a Tagged. The caller allocates it, and copies it
+// only while it is not queued.
 type TagItem[T any] struct {
-	Value  T
+	// Value is the caller's own; Tagged never looks at it.
+	Value T
+
 	owner  *tagTenant[T]
 	weight float64
 	cost   float64
-	seq    uint64
+	seq    uint64 // order of arrival
 }
 
-// tagTenant is a tenant with waiters. It is forgotten when it has none: the
-// fleet remembers its finish tag.
+// tagTenant is a tenant with waiters.
 type tagTenant[T any] struct {
-	name          string
-	weight        float64
-	items         []*TagItem[T] // first come first
-	finish, since float64       // as last told; since is Unknown before the first bid
-	until         time.Time     // of its rest
-	seq           uint64        // of its first item: ties
-	index         int           // in its heap
-	rests         bool
+	name    string
+	weight  float64       // as last pushed
+	items   []*TagItem[T] // first come first
+	backlog float64       // cost of items
+	seq     uint64        // of its first item here: order of equal tags
+
+	finish, since float64 // as last told; since is Unknown before the first bid
 	served        float64 // cost served here
 	base          float64 // finish when first told
 	told          bool
+
+	until time.Time // of its rest
+	in    *tagHeap[T]
+	index int // in it
 }
 
 // NewTagged returns an empty order.
-func NewTagged[T any]() *Tagged[T] { return &Tagged[T]{tenants: map[string]*tagTenant[T]{}} }
+func NewTagged[T any]() *Tagged[T] {
+	return &Tagged[T]{
+		tenants: map[string]*tagTenant[T]{},
+		fresh:   tagHeap[T]{before: func(a, b *tagTenant[T]) bool { return a.seq < b.seq }},
+		known: tagHeap[T]{before: func(a, b *tagTenant[T]) bool {
+			return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(a.seq, b.seq)) < 0
+		}},
+		resting: tagHeap[T]{before: func(a, b *tagTenant[T]) bool {
+			return cmp.Or(a.until.Compare(b.until), cmp.Compare(a.seq, b.seq)) < 0
+		}},
+	}
+}
 
-// Push appends it to its tenant's queue. cost and weight are > 0.
+// Push appends it to its tenant's queue. Weight and cost are finite and > 0; a
+// weight replaces the tenant's present one. Push panics on others, and if the
+// item is queued already.
 func (q *Tagged[T]) Push(it *TagItem[T], tenant string, weight, cost float64) {
 	q.seq++
-	it.seq, it.weight, it.cost = q.seq, weight, cost
+	it.seq, it.weight, it.cost = q.seq, checkPositive("weight", weight), checkPositive("cost", cost)
 	q.insert(it, tenant)
 }
 
-// Return puts an item that was removed unserved back to where it stood.
+// Return puts an item that was removed unserved back to where it stood. It
+// panics if the item is queued.
 func (q *Tagged[T]) Return(it *TagItem[T], tenant string) { q.insert(it, tenant) }
 
 // insert queues an item in the order of arrival.
 func (q *Tagged[T]) insert(it *TagItem[T], tenant string) {
-	q.length++
+	if it.owner != nil {
+		panic("fairq: Push or Return of an item that is queued already")
+	}
 	t := q.tenants[tenant]
 	if t == nil {
-		t = &tagTenant[T]{name: tenant, since: Unknown, seq: it.seq}
-		q.tenants[tenant] = t
-		defer heap.Push(&q.ready, t)
+		t = q.meet(tenant)
+		t.seq = it.seq
+		q.move(t, &q.fresh)
 	}
-	i, _ := slices.BinarySearchFunc(t.items, it.seq, func(o *TagItem[T], seq uint64) int { return cmp.Compare(o.seq, seq) })
+	i, _ := slices.BinarySearchFunc(t.items, it.seq, bySeq[T])
 	t.items = slices.Insert(t.items, i, it)
 	t.weight, it.owner = it.weight, t
+	t.backlog += it.cost
+	q.length++
 }
 
-// Best returns up to n items to bid for, in order, into into[:0]. They stay
-// queued. No tenant gets so many of the places that others with waiters get
-// none.
+func bySeq[T any](it *TagItem[T], seq uint64) int { return cmp.Compare(it.seq, seq) }
+
+func (q *Tagged[T]) meet(name string) *tagTenant[T] {
+	var t *tagTenant[T]
+	if last := len(q.free) - 1; last >= 0 {
+		t = q.free[last]
+		q.free = q.free[:last]
+	} else {
+		t = new(tagTenant[T])
+	}
+	t.name, t.since = name, Unknown
+	q.tenants[name] = t
+	return t
+}
+
+// forget keeps the empty tenant and its slice for another one.
+func (q *Tagged[T]) forget(t *tagTenant[T]) {
+	delete(q.tenants, t.name)
+	q.move(t, nil)
+	if len(q.free) < maxFree && cap(t.items) <= maxLevels {
+		*t = tagTenant[T]{items: t.items[:0]}
+		q.free = append(q.free, t)
+	}
+}
+
+// Remove takes an item out, served or not, and reports whether it was queued.
+// It moves those behind it in its tenant's queue.
+func (q *Tagged[T]) Remove(it *TagItem[T], served bool) bool {
+	t := it.owner
+	if t == nil {
+		return false
+	}
+	i := t.place(it)
+	t.items = slices.Delete(t.items, i, i+1)
+	it.owner = nil
+	q.length--
+	if t.backlog -= it.cost; served {
+		t.served += it.cost
+	}
+	if len(t.items) == 0 {
+		q.forget(t)
+	}
+	return true
+}
+
+// pick is a tenant that Best has chosen from, and how far it has got.
+type pick[T any] struct {
+	tenant *tagTenant[T]
+	used   int
+	tag    float64 // of its next item
+}
+
+// Best returns up to n items to bid for, in order, into into[:0]: they stay
+// queued. A tenant gets at most ⌈n/tenants⌉ + 1 of the places, and those that
+// have never been bid for at most n−1 if there are others.
 func (q *Tagged[T]) Best(now time.Time, n int, into []*TagItem[T]) []*TagItem[T] {
 	into = into[:0]
 	q.wake(now)
-	if now.Before(q.hold) || len(q.ready) == 0 {
+	ready := len(q.fresh.all) + len(q.known.all)
+	if now.Before(q.hold) || ready == 0 || n <= 0 {
 		return into
 	}
-	most := (n+len(q.ready)-1)/len(q.ready) + 1
-	picked := make([]*tagTenant[T], 0, n)
-	for len(picked) < n && len(q.ready) > 0 {
-		picked = append(picked, heap.Pop(&q.ready).(*tagTenant[T]))
-	}
-	used := make([]int, len(picked))
+	most := (n+ready-1)/ready + 1
+	q.choose(n)
 	for len(into) < n {
 		best := -1
-		for i, t := range picked {
-			if used[i] < min(len(t.items), most) && (best < 0 || less(t, t.ahead(used[i]), picked[best], picked[best].ahead(used[best]))) {
+		for i, p := range q.picks {
+			if p.used < min(len(p.tenant.items), most) && (best < 0 || p.before(q.picks[best])) {
 				best = i
 			}
 		}
 		if best < 0 {
 			break
 		}
-		into = append(into, picked[best].items[used[best]])
-		used[best]++
+		p := &q.picks[best]
+		it := p.tenant.items[p.used]
+		into = append(into, it)
+		p.used++
+		p.tag += it.cost / p.tenant.weight
 	}
-	for _, t := range picked {
-		heap.Push(&q.ready, t)
+	for _, p := range q.picks {
+		q.move(p.tenant, p.tenant.proper(q))
 	}
+	clear(q.picks)
 	return into
 }
 
-// start is the tag of the tenant's next turn.
-func (t *tagTenant[T]) start() float64 { return max(t.finish, t.since) }
-
-// ahead is the tag of its turn after n others of its own.
-func (t *tagTenant[T]) ahead(n int) float64 {
-	s := t.start()
-	for _, it := range t.items[:n] {
-		s += it.cost / t.weight
+// choose takes the n tenants that have the best heads out of the order.
+func (q *Tagged[T]) choose(n int) {
+	q.picks = q.picks[:0]
+	fresh := n
+	if n > 1 && len(q.known.all) > 0 {
+		fresh = n - 1
 	}
-	return s
+	take := func(h *tagHeap[T], most int) {
+		for len(h.all) > 0 && len(q.picks) < most {
+			t := h.all[0]
+			q.move(t, nil)
+			q.picks = append(q.picks, pick[T]{tenant: t, tag: q.reckon(t)})
+		}
+	}
+	take(&q.fresh, fresh)
+	take(&q.known, n)
 }
 
-// less orders tenants a and b at tags s and u: never asked first, then by tag,
-// then by arrival.
-func less[T any](a *tagTenant[T], s float64, b *tagTenant[T], u float64) bool {
-	if new1, new2 := a.since == Unknown, b.since == Unknown; new1 != new2 {
-		return new1
+// before orders picks: an unknown head, then by tag, then by arrival. Only the
+// first item of a tenant that nothing is known of has a claim to be asked for.
+func (p pick[T]) before(o pick[T]) bool {
+	a, b := p.tenant.since == Unknown && p.used == 0, o.tenant.since == Unknown && o.used == 0
+	if a != b {
+		return a
 	}
-	return cmp.Or(cmp.Compare(s, u), cmp.Compare(a.seq, b.seq)) < 0
+	return cmp.Or(cmp.Compare(p.tag, o.tag), cmp.Compare(p.tenant.seq, o.tenant.seq)) < 0
 }
 
-// Learn stores what the fleet said of a tenant; unknown ones are ignored.
+// proper is where a tenant that does not rest belongs.
+func (t *tagTenant[T]) proper(q *Tagged[T]) *tagHeap[T] {
+	if t.since == Unknown {
+		return &q.fresh
+	}
+	return &q.known
+}
+
+// Learn stores what the fleet said of a tenant: its finish tag, and since when,
+// in virtual time, it has had waiters. Unknown tenants are ignored.
 func (q *Tagged[T]) Learn(tenant string, finish, since float64) {
+	q.now = max(q.now, since)
 	t := q.tenants[tenant]
 	if t == nil {
 		return
@@ -146,96 +248,51 @@ func (q *Tagged[T]) Learn(tenant string, finish, since float64) {
 		t.told, t.base = true, finish
 	}
 	t.finish, t.since = finish, since
-	if !t.rests {
-		heap.Fix(&q.ready, t.index)
+	if t.in != &q.resting {
+		q.move(t, t.proper(q))
 	}
 }
 
-// Since is what was last learnt of when the item's tenant began to wait, in
-// virtual time; Unknown before the first answer.
-func (q *Tagged[T]) Since(it *TagItem[T]) float64 {
-	if it.owner == nil {
-		return Unknown
-	}
-	return it.owner.since
-}
-
-// Tags returns what was last learnt of an item's tenant, and the units of
-// virtual time that earlier items of it will use; known is false before the
-// first answer.
-func (q *Tagged[T]) Tags(it *TagItem[T]) (start, before float64, known bool) {
-	t := it.owner
-	if t == nil || t.since == Unknown {
-		return 0, 0, false
-	}
-	return t.start(), t.ahead(slices.Index(t.items, it)) - t.start(), true
-}
-
-// leastShare bounds Share from below: more replicas than this do not matter.
-const leastShare = 1.0 / 64
-
-// Share is the part of its tenant's service that this replica got since the
-// tenant came here, in [1/64, 1]: what is served elsewhere also moves its tag.
-// Both sides count one item more than was seen, so that the first one served
-// elsewhere does not look like all of them.
-func (q *Tagged[T]) Share(it *TagItem[T]) float64 {
-	t := it.owner
-	if t == nil {
-		return 1
-	}
-	anywhere := max(0, t.finish-t.base) * t.weight
-	return min(1, max(leastShare, (t.served+it.cost)/(anywhere+it.cost)))
-}
-
-// Rest takes the item's tenant out of the order until an instant.
+// Rest takes the item's tenant out of the order until an instant, or a later
+// one if it rests already.
 func (q *Tagged[T]) Rest(now time.Time, it *TagItem[T], until time.Time) {
 	t := it.owner
-	if t == nil || !until.After(now) || t.rests {
+	if t == nil || !until.After(now) || t.in == &q.resting && !until.After(t.until) {
 		return
 	}
-	heap.Remove(&q.ready, t.index)
-	t.rests, t.until = true, until
-	heap.Push(&q.resting, t)
+	t.until = until
+	q.move(t, &q.resting)
 }
 
 // wake returns tenants whose rest is over.
 func (q *Tagged[T]) wake(now time.Time) {
-	for len(q.resting) > 0 && !q.resting[0].until.After(now) {
-		t := heap.Pop(&q.resting).(*tagTenant[T])
-		t.rests = false
-		heap.Push(&q.ready, t)
+	for len(q.resting.all) > 0 && !q.resting.all[0].until.After(now) {
+		t := q.resting.all[0]
+		t.until = time.Time{}
+		q.move(t, t.proper(q))
 	}
 }
 
-// Remove takes an item out, served or not, and reports whether it was queued.
-func (q *Tagged[T]) Remove(it *TagItem[T], served bool) bool {
-	t := it.owner
-	if t == nil {
-		return false
+// move puts t into a heap, or into its place in the one it is in; nil takes it
+// out.
+func (q *Tagged[T]) move(t *tagTenant[T], to *tagHeap[T]) {
+	switch {
+	case t.in == to && to != nil:
+		heap.Fix(to, t.index)
+		return
+	case t.in != nil:
+		heap.Remove(t.in, t.index)
 	}
-	i := slices.Index(t.items, it)
-	t.items = slices.Delete(t.items, i, i+1)
-	it.owner = nil
-	q.length--
-	if served {
-		t.served += it.cost
+	if t.in = to; to != nil {
+		heap.Push(to, t)
 	}
-	if len(t.items) == 0 {
-		delete(q.tenants, t.name)
-		if t.rests {
-			heap.Remove(&q.resting, t.index)
-		} else {
-			heap.Remove(&q.ready, t.index)
-		}
-	}
-	return true
 }
 
 // Hold makes nobody ready before until; a later call replaces an earlier one.
 func (q *Tagged[T]) Hold(until time.Time) { q.hold = until }
 
 // Fresh reports whether a ready tenant has never been bid for.
-func (q *Tagged[T]) Fresh() bool { return len(q.ready) > 0 && q.ready[0].since == Unknown }
+func (q *Tagged[T]) Fresh() bool { return len(q.fresh.all) > 0 }
 
 // Ready is the earliest instant, not before now, at which Best returns
 // somebody; ok is false when nobody is queued.
@@ -244,8 +301,8 @@ func (q *Tagged[T]) Ready(now time.Time) (at time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	at = now
-	if len(q.ready) == 0 && q.resting[0].until.After(at) {
-		at = q.resting[0].until
+	if len(q.fresh.all)+len(q.known.all) == 0 && q.resting.all[0].until.After(at) {
+		at = q.resting.all[0].until
 	}
 	if q.hold.After(at) {
 		at = q.hold
@@ -253,79 +310,27 @@ func (q *Tagged[T]) Ready(now time.Time) (at time.Time, ok bool) {
 	return at, true
 }
 
-// Len is the number of items queued.
-func (q *Tagged[T]) Len() int { return q.length }
-
-// Tenants is the number of tenants with items queued.
-func (q *Tagged[T]) Tenants() int { return len(q.tenants) }
-
-// Ahead is the number of items expected to be served before it: earlier ones
-// of its tenant, and of every other tenant those whose turn has a lesser tag.
-// It looks at every tenant once.
-func (q *Tagged[T]) Ahead(it *TagItem[T]) int {
-	t := it.owner
-	if t == nil {
-		return 0
-	}
-	own := slices.Index(t.items, it)
-	mine, n := t.ahead(own), own
-	for _, o := range q.tenants {
-		if o == t {
-			continue
-		}
-		for k, s := 0, o.start(); k < len(o.items) && less(o, s, t, mine); k++ {
-			s += o.items[k].cost / o.weight
-			n++
-		}
-	}
-	return n
+// tagHeap is a heap of tenants that know their place in it.
+type tagHeap[T any] struct {
+	all    []*tagTenant[T]
+	before func(a, b *tagTenant[T]) bool
 }
 
-// Loads returns the n tenants with the longest queues, longest first.
-func (q *Tagged[T]) Loads(n int) []Load {
-	all := make([]Load, 0, len(q.tenants))
-	for _, t := range q.tenants {
-		all = append(all, Load{Tenant: t.name, Queued: len(t.items), Weight: t.weight, Served: t.served})
-	}
-	slices.SortFunc(all, compareLoads)
-	return all[:min(n, len(all))]
-}
-
-// Dump writes the order for people, at most 200 tenants.
-func (q *Tagged[T]) Dump(w io.Writer) {
-	fmt.Fprintf(w, "queued=%d tenants=%d resting=%d\n", q.length, len(q.tenants), len(q.resting))
-	all := slices.Clone(q.ready)
-	slices.SortFunc(all, func(a, b *tagTenant[T]) int { return cmp.Compare(a.start(), b.start()) })
-	for _, t := range append(all, q.resting...)[:min(len(q.tenants), maxDump)] {
-		fmt.Fprintf(w, "  %s weight=%g queued=%d start=%.3f rests=%v\n", t.name, t.weight, len(t.items), t.start(), t.rests)
-	}
-}
-
-type tagHeap[T any] []*tagTenant[T]
-
-func (h tagHeap[T]) Len() int           { return len(h) }
-func (h tagHeap[T]) Less(i, j int) bool { return less(h[i], h[i].start(), h[j], h[j].start()) }
-func (h tagHeap[T]) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+func (h *tagHeap[T]) Len() int           { return len(h.all) }
+func (h *tagHeap[T]) Less(i, j int) bool { return h.before(h.all[i], h.all[j]) }
+func (h *tagHeap[T]) Swap(i, j int) {
+	h.all[i], h.all[j] = h.all[j], h.all[i]
+	h.all[i].index, h.all[j].index = i, j
 }
 func (h *tagHeap[T]) Push(x any) {
 	t := x.(*tagTenant[T])
-	t.index = len(*h)
-	*h = append(*h, t)
+	t.index = len(h.all)
+	h.all = append(h.all, t)
 }
 func (h *tagHeap[T]) Pop() any {
-	old := *h
-	t := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
+	last := len(h.all) - 1
+	t := h.all[last]
+	h.all[last] = nil
+	h.all = h.all[:last]
 	return t
 }
-
-type restHeap[T any] []*tagTenant[T]
-
-func (h restHeap[T]) Len() int           { return len(h) }
-func (h restHeap[T]) Less(i, j int) bool { return h[i].until.Before(h[j].until) }
-func (h restHeap[T]) Swap(i, j int)      { tagHeap[T](h).Swap(i, j) }
-func (h *restHeap[T]) Push(x any)        { (*tagHeap[T])(h).Push(x) }
-func (h *restHeap[T]) Pop() any          { return (*tagHeap[T])(h).Pop() }
