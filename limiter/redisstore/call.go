@@ -23,6 +23,7 @@ type call struct {
 	args   []string  // without the fence
 	fenced bool      // the first argument is a not-after
 	until  time.Time // the caller's deadline, and the fence
+	probe  bool      // sent by watch
 
 	state atomic.Int32
 	done  chan struct{} // buffered: the worker never waits for the caller

@@ -35,6 +35,7 @@ type Store struct {
 	closed  atomic.Bool
 	watched sync.WaitGroup
 	quit    chan struct{} // ends watch
+	hint    chan struct{} // of capacity 1: probe now
 }
 
 var _ limiter.Store = (*Store)(nil)
@@ -53,7 +54,7 @@ func New(o Options) (*Store, error) {
 	}
 	s := &Store{
 		opts: o, inc: fmt.Sprintf("%016x", o.Incarnation), ttl: o.LeaseTTL.Milliseconds(), log: o.Logger, metrics: m,
-		quit: make(chan struct{}),
+		quit: make(chan struct{}), hint: make(chan struct{}, 1),
 	}
 	s.calls.New = func() any { return newCall() }
 	s.breaker = newBreaker(time.Now(), s.breakerChanged)
@@ -253,6 +254,9 @@ func (s *Store) finish(batch []*call) {
 			c.done <- struct{}{} // from here on c belongs to the caller
 			continue
 		}
+		if c.probe && c.err == nil {
+			s.hintProbe()
+		}
 		if c.bids != nil {
 			s.dropBids(c)
 		} else if c.err != nil {
@@ -326,7 +330,7 @@ func newCall() *call {
 
 // release returns c for reuse. Nobody else may still look at it.
 func (s *Store) release(c *call) {
-	c.take, c.counted, c.err, c.bids = limiter.Take{}, false, nil, nil
+	c.take, c.counted, c.err, c.bids, c.probe = limiter.Take{}, false, nil, nil, false
 	c.state.Store(waiting)
 	s.calls.Put(c)
 }

@@ -13,7 +13,11 @@ import (
 // by-product its counter lists the living replicas.
 var presence = limiter.SlotID{Dimension: "replica", ID: limiter.Everyone}
 
-// watch probes when nothing else tells how Redis does, until quit.
+// watch probes when nothing else tells how Redis does, until quit. It probes at
+// once when the breaker opens, and when a probe was answered too late: the
+// server lives, and may be itself again. So a short hang ends with the hang.
+// A server that stays slow answers each probe late, one at a time, and is never
+// taken for healthy.
 func (s *Store) watch() {
 	tick := time.NewTicker(s.opts.ProbeInterval)
 	defer tick.Stop()
@@ -21,11 +25,24 @@ func (s *Store) watch() {
 		select {
 		case <-s.quit:
 			return
+		case <-s.hint:
+			if s.breaker.shut.Load() && s.probe() == "" {
+				s.breaker.probed(time.Now(), "")
+			}
+			continue
 		case <-tick.C:
 		}
 		if s.breaker.probeDue(time.Now(), s.opts.ProbeInterval) {
 			s.breaker.probed(time.Now(), s.probe())
 		}
+	}
+}
+
+// hintProbe asks watch for a probe out of turn.
+func (s *Store) hintProbe() {
+	select {
+	case s.hint <- struct{}{}:
+	default:
 	}
 }
 
@@ -36,7 +53,7 @@ func (s *Store) probe() string {
 	// trouble too.
 	seq, sts := s.slots.state([]limiter.SlotID{presence})
 	c := s.calls.Get().(*call)
-	c.until = time.Now().Add(s.opts.Timeout)
+	c.until, c.probe = time.Now().Add(s.opts.Timeout), true
 	c.buildLease(s.inc, seq, s.ttl, sts)
 	err := s.exchange(context.Background(), c)
 	if err != nil {
@@ -55,6 +72,7 @@ func (s *Store) breakerChanged(open bool, why string) {
 	s.metrics.breaker(open)
 	if open {
 		s.log.Warn("store unusable", "address", s.opts.Address, "why", why)
+		s.hintProbe()
 		return
 	}
 	s.log.Info("store usable", "address", s.opts.Address)
