@@ -88,3 +88,21 @@ func ExampleQueue_Correct() {
 	// Output:
 	// b1 b2 b3 a2 b4 a3 b5 a4 a5
 }
+
+// A replica bids for its waiters, is told the tags that the fleet keeps, and bids
+// next for the tenant that got least anywhere.
+func ExampleTagged() {
+	q := fairq.NewTagged[string]()
+	for _, tenant := range []string{"ann", "bob"} {
+		q.Push(&fairq.TagItem[string]{Value: "a question of " + tenant}, tenant, 1, 1)
+	}
+	// The fleet has served ann ten turns, and bob four, since time 3.
+	q.Learn("ann", 10, 3)
+	q.Learn("bob", 4, 3)
+	for _, it := range q.Best(time.Now(), 2, nil) {
+		fmt.Println(it.Value)
+	}
+	// Output:
+	// a question of bob
+	// a question of ann
+}

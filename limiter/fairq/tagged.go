@@ -291,6 +291,18 @@ func (q *Tagged[T]) move(t *tagTenant[T], to *tagHeap[T]) {
 // Hold makes nobody ready before until; a later call replaces an earlier one.
 func (q *Tagged[T]) Hold(until time.Time) { q.hold = until }
 
+// Waiting is the cost of all items of tenants that do not rest. It looks at
+// every such tenant once.
+func (q *Tagged[T]) Waiting() (cost float64) {
+	for _, t := range q.fresh.all {
+		cost += t.backlog
+	}
+	for _, t := range q.known.all {
+		cost += t.backlog
+	}
+	return cost
+}
+
 // Fresh reports whether a ready tenant has never been bid for.
 func (q *Tagged[T]) Fresh() bool { return len(q.fresh.all) > 0 }
 
