@@ -30,6 +30,7 @@ type Turns struct {
 	// Rest is how long the replica rests at least before it asks again, once it
 	// was told to wait: its claim covers what it could have taken meanwhile.
 	Rest time.Duration
+	More int64 // whole tokens that it would bid for besides, if it could
 	// Grace is how long this replica's claim outlives the wait it is told: until
 	// then nobody whose turn is later may take what it waits for.
 	Grace time.Duration

@@ -16,6 +16,8 @@ const (
 	// maxPatience bounds the rest between two calls beyond what was told: so late
 	// may one notice that others have left.
 	maxPatience = 200 * time.Millisecond
+	// callTime is what a call takes about, besides the rest before it.
+	callTime = 2 * time.Millisecond
 	// claimGrace is how long a claim outlives the rest of its replica.
 	claimGrace = 50 * time.Millisecond
 	// paceWindow is over how long virtual time is measured.
@@ -131,7 +133,10 @@ func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
 	t.bids = t.order.Best(now, bidsPerCall+1, t.bids)
 	t.calling = true
 	s.asking++
-	call := Turns{Pool: ln.bucket, Rate: t.rate, Most: bidsPerCall, Rest: pollFloor, Grace: claimGrace, Bids: make([]Bid, len(t.bids))}
+	call := Turns{
+		Pool: ln.bucket, Rate: t.rate, Most: bidsPerCall, Grace: claimGrace, Bids: make([]Bid, len(t.bids)),
+		Rest: pollFloor + callTime, More: int64(t.order.Waiting()),
+	}
 	waiters := make([]*waiter, len(t.bids))
 	if len(t.bids) > 0 {
 		call.Grace += t.patience(t.bids[0])
@@ -143,6 +148,7 @@ func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
 			Tenant: w.tenant.ID, Weight: w.tenant.Weight, Cost: int64(w.cost),
 			Since: t.order.Since(it), Rest: w.demand.without(ln.bucket),
 		}
+		call.More -= call.Bids[i].Cost
 	}
 	s.calls.Go(func() { s.call(ln, call, waiters) })
 }

@@ -14,7 +14,8 @@
 -- ARGV[7]     burst       micro-tokens
 -- ARGV[8]     most        grants of this call at most
 -- ARGV[9]     rest        µs; the replica does not ask again before, if it must wait
--- ARGV[10]    nbids       bids; none withdraws the replica's claim
+-- ARGV[10]    more        micro-tokens that it would bid for besides
+-- ARGV[11]    nbids       bids; none withdraws the replica's claim
 -- then the bids, one after the other, as prelude_turn and prelude_bid say
 --
 -- Reply, integers unless quoted:
@@ -43,7 +44,7 @@ local p = {
   now = now, inc = inc, ttl = tonumber(ARGV[3]), level = level, burst = burst, tags = KEYS[2], claims = claims,
   v = 0, before = false, after = false, text = false,
 }
-local bids = bids_read(p, tonumber(ARGV[10]))
+local bids = bids_read(p, tonumber(ARGV[11]))
 local granted, head, need = bids_serve(p, bids, tonumber(ARGV[8]))
 
 if granted > 0 then
@@ -55,7 +56,8 @@ local wait, alone, cost = -1, -1, 0
 if head then
   wait = math.max(0, stamp + fill(need - tokens, limit, period) - now)
   alone = math.max(0, stamp + fill(head.cost - tokens, limit, period) - now)
-  cost = head.cost + bids_behind(bids, head, flow(math.max(0, tonumber(ARGV[9]) - wait), limit, period))
+  local rests = flow(math.max(0, tonumber(ARGV[9]) - wait), limit, period)
+  cost = head.cost + math.min(rests, bids_behind(bids, head) + tonumber(ARGV[10]))
 end
 claims_write(KEYS[3], claims, now, inc, head, cost, now + wait + tonumber(ARGV[4]))
 return bids_reply(p, bids, { 1, now, wait, alone, p.before, p.after or p.before })

@@ -3,16 +3,13 @@
 
 local TAG_STEP = 64 -- V is this much further between two purges of old tags
 
--- bids_behind sums what bids that wait behind the head want, at most `most_u`.
-local function bids_behind(bids, head, most_u)
+-- bids_behind sums the micro-tokens of bids that wait behind the head.
+local function bids_behind(bids, head)
   local sum = 0
   for i = 1, #bids do
-    if sum >= most_u then
-      break
-    end
     sum = bids[i].state == 0 and bids[i] ~= head and sum + bids[i].cost or sum
   end
-  return math.min(sum, most_u)
+  return sum
 end
 
 -- bids_store writes virtual time and the tags of those granted. An idle pool

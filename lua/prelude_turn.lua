@@ -15,7 +15,7 @@
 -- bids_read parses the bids and their tags: start s, finish tag f. Texts are
 -- kept where the reply repeats them: printing a number costs more than all else.
 local function bids_read(p, n)
-  local bids, names, a, k, number = {}, { TAG_TIME }, 11, 4, tonumber
+  local bids, names, a, k, number = {}, { TAG_TIME }, 12, 4, tonumber
   for i = 1, n do
     local nb, nl = number(ARGV[a + 5]), number(ARGV[a + 6])
     local b = { -- every field at once: a table that grows later costs more than the rest

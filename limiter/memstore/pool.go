@@ -49,6 +49,14 @@ type bid struct {
 	rest          admitReply
 }
 
+// turnsArg is how a replica asks, besides its bids.
+type turnsArg struct {
+	grace int64 // µs; how long its claim outlives the wait it is told
+	rest  int64 // µs; it does not ask again before, if it must wait
+	more  int64 // micro-tokens that it would bid for besides
+	most  int   // grants
+}
+
 // turnsReply is the reply of pool.
 type turnsReply struct {
 	late          bool
@@ -57,8 +65,7 @@ type turnsReply struct {
 }
 
 // turns gives turns at bucket a (its cost is ignored) to bids.
-// rest is the time before which the replica does not ask again if it must wait.
-func (c *core) turns(now int64, k call, grace, rest int64, a bucketArg, bids []*bid, most int) turnsReply {
+func (c *core) turns(now int64, k call, o turnsArg, a bucketArg, bids []*bid) turnsReply {
 	if now > k.notAfter {
 		return turnsReply{late: true}
 	}
@@ -66,7 +73,7 @@ func (c *core) turns(now int64, k call, grace, rest int64, a bucketArg, bids []*
 	r := turnsReply{wait: -1, alone: -1, before: p.v}
 	hold := p.expire(now, k.inc)
 	p.read(bids, a)
-	head, granted := c.serve(now, k, p, a, hold, bids, most)
+	head, granted := c.serve(now, k, p, a, hold, bids, o.most)
 	if granted > 0 {
 		p.tagsGone = now + min(maxTTL, tagMemory+fill(a.burst, a)/1000)*1000
 		p.purge(r.before, a)
@@ -77,22 +84,22 @@ func (c *core) turns(now int64, k call, grace, rest int64, a bucketArg, bids []*
 		until := func(need int64) int64 { return max(0, b.stamp+fill(need-b.tokens, a)-now) }
 		r.wait = until(min(head.cost+p.ahead(now, head.start, k.inc), a.burst))
 		r.alone = until(head.cost)
-		cost := head.cost + behind(bids, head, flow(max(0, rest-r.wait), a))
-		p.claim(now, k.inc, claim{start: head.start, cost: cost, expiry: now + r.wait + grace})
+		cost := head.cost + min(flow(max(0, o.rest-r.wait), a), behind(bids, head)+o.more)
+		p.claim(now, k.inc, claim{start: head.start, cost: cost, expiry: now + r.wait + o.grace})
 	}
 	r.after = p.v
 	return r
 }
 
-// behind sums what bids that wait behind the head want, at most so much: a
-// claim also covers what comes while its replica rests though its turn is there.
-func behind(bids []*bid, head *bid, most int64) (sum int64) {
+// behind sums the micro-tokens of bids that wait behind the head. A claim also
+// covers what comes while its replica rests though its turn is there.
+func behind(bids []*bid, head *bid) (sum int64) {
 	for _, b := range bids {
 		if b.state == limiter.BidWaits && b != head {
 			sum += b.cost
 		}
 	}
-	return min(sum, most)
+	return sum
 }
 
 // poolAt returns the pool of a bucket, less what is forgotten by now.
@@ -255,7 +262,8 @@ func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdic
 		return limiter.TurnsVerdict{}, err
 	}
 	bids := s.bidsLocked(t.Bids)
-	r := s.m.core.turns(now(), s.callLocked(), t.Grace.Microseconds(), t.Rest.Microseconds(), bucketOf(t.Pool, t.Rate, 0), bids, t.Most)
+	o := turnsArg{t.Grace.Microseconds(), t.Rest.Microseconds(), micro(t.More), t.Most}
+	r := s.m.core.turns(now(), s.callLocked(), o, bucketOf(t.Pool, t.Rate, 0), bids)
 	v := limiter.TurnsVerdict{Wait: wait(r.wait), Bucket: wait(r.alone), Before: r.before, After: r.after}
 	for _, b := range bids {
 		bv := limiter.BidVerdict{State: b.state, Finish: b.finish, Since: b.since}

@@ -81,7 +81,7 @@ func (r *raw) pool(now int64, c storetest.Call, k call, bucket bucketArg) []int6
 			buckets: bucketArgs(b.Buckets), leases: leaseArgs(b.Slots),
 		})
 	}
-	t := r.core.turns(now, k, c.Grace, c.Rest, bucket, bids, int(c.Most))
+	t := r.core.turns(now, k, turnsArg{c.Grace, c.Rest, c.More, int(c.Most)}, bucket, bids)
 	if t.late {
 		return []int64{statusLate, now}
 	}
@@ -307,7 +307,7 @@ func (s *spelling) turns(c storetest.Call) {
 	s.keys = append(s.keys, "hw:{hw}:b:user:"+b.Key)
 	s.pool(b, "t")
 	s.pool(b, "c")
-	s.int(c.TTL, c.Grace, b.Limit, b.Period, b.Burst, c.Most, c.Rest, int64(len(c.Bids)))
+	s.int(c.TTL, c.Grace, b.Limit, b.Period, b.Burst, c.Most, c.Rest, c.More, int64(len(c.Bids)))
 	for _, bid := range c.Bids {
 		s.args = append(s.args, bid.Tenant)
 		s.int(bid.Cost)

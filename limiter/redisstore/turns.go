@@ -82,6 +82,7 @@ func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
 	a.int(micro(t.Rate.Burst))
 	a.int(int64(t.Most))
 	a.int(t.Rest.Microseconds())
+	a.int(micro(t.More))
 	a.int(int64(len(c.bids)))
 	for _, b := range c.bids {
 		a.str(string(b.Tenant))

@@ -16,7 +16,7 @@ const (
 	turnBids  = 8         // turns a call may grant; one more bid rides along
 	turnFloor = 10_000    // µs; least rest after a call that found nothing
 	turnGrace = 50_000    // µs; claims outlive the wait they were told
-	wire      = 300       // µs; one way
+	wire      = 600       // µs; longest way to or from the server
 	claimEcho = 1_000_000 // µs for which an expired claim still holds V back
 )
 
@@ -202,7 +202,7 @@ func (f *sim) best(r *simReplica) (list []*simQueue, n []int) {
 				q.items = nil
 				continue
 			}
-			for len(q.items) <= f.bids {
+			for len(q.items) <= 2*f.bids {
 				q.items = append(q.items, simItem{q.tenant.cost(f.rnd), f.now})
 			}
 		}
@@ -245,7 +245,7 @@ func (f *sim) ask(r *simReplica) {
 	}
 	r.calling = true
 	r.seq++
-	c := Call{Op: Pool, Inc: r.inc, Seq: r.seq, TTL: 10_000, Buckets: []Bucket{f.bucket}, Grace: turnGrace, Most: int64(f.bids), Rest: turnFloor}
+	c := Call{Op: Pool, Inc: r.inc, Seq: r.seq, TTL: 10_000, Buckets: []Bucket{f.bucket}, Grace: turnGrace, Most: int64(f.bids), Rest: turnFloor + 2*wire}
 	for i, q := range queues {
 		since := q.since
 		if f.wrong.sinceStart && since >= 0 {
@@ -255,14 +255,22 @@ func (f *sim) ask(r *simReplica) {
 			Tenant: q.tenant.name, Cost: q.items[nth[i]].cost * token, Weight: q.tenant.weight, Since: since, Seq: r.seq,
 		})
 	}
-	served := f.now + wire
+	for _, q := range r.queues {
+		for _, it := range q.items {
+			c.More += it.cost * token
+		}
+	}
+	for _, b := range c.Bids {
+		c.More -= b.Cost
+	}
+	served := f.now + f.rnd.Int64N(wire)
 	if f.stall != nil {
 		served = f.stall(served)
 	}
 	f.at(served, func() {
 		reply := f.s.Run(c)
 		f.guard.check(c, reply)
-		f.at(f.now+wire, func() { f.hear(r, c, queues, reply) })
+		f.at(f.now+f.rnd.Int64N(wire), func() { f.hear(r, c, queues, reply) })
 	})
 }
 

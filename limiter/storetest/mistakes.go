@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -73,16 +74,18 @@ var mistakes = []mistake{
 	},
 	{
 		name:  "a claim covers its head alone",
-		edits: []Edit{{"bids_behind(bids, head, flow(", "bids_behind({}, head, flow("}},
-		n:     3, d: 6 * time.Second,
+		edits: []Edit{{"math.min(rests, ", "math.min(0, "}},
+		n:     2, d: 6 * time.Second,
 		fleet: func(t *testing.T, s Raw) *sim {
-			f := crowd{replicas: 3, tenants: 12, rate: 400, split: "sticky"}.fleet(t, s)
-			for i, w := range f.tenants { // one replica deserves more than a turn per rest
-				w.rate, w.at = 0, []int{max(0, i-9)}
+			f := crowd{replicas: 2, tenants: 5, rate: 800, split: "sticky"}.fleet(t, s)
+			for i, w := range f.tenants { // one replica deserves several turns per rest
+				w.rate, w.at = 0, []int{max(0, i-3)}
 			}
 			return f
 		},
-		broken: unfair,
+		broken: func(f *sim) (string, bool) {
+			return fmt.Sprintf("F1: two tenants differed by %.1f costs, at most 16", f.lag.worst()), f.lag.worst() > 16
+		},
 	},
 	{
 		name:  "every replica is told the same wait",
@@ -98,10 +101,14 @@ var mistakes = []mistake{
 }
 
 func unfair(f *sim) (string, bool) {
-	return fmt.Sprintf("F2: Jain %.4f, want 0.99", f.jain()), f.jain() < 0.99
+	return fmt.Sprintf("F2: Jain %.4f, want 0.995", f.jain()), f.jain() < 0.995
 }
 
 func disorderly(f *sim) (string, bool) { return f.guard.broken, f.guard.broken != "" }
+
+// fixed is the same run of chance each time: whether a mistake shows within a
+// few seconds is a matter of luck, and a regression test wants none.
+func fixed() *rand.Rand { return rand.New(rand.NewPCG(1, 1)) }
 
 // Mistakes puts every mistake back, one at a time, and wants its bound broken,
 // and the same bound kept without the mistake. open makes a server whose script
@@ -110,12 +117,13 @@ func Mistakes(t *testing.T, open func(t *testing.T, edits []Edit) Virtual) {
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
 			right := m.fleet(t, open(t, nil))
+			right.rnd = fixed()
 			right.run(m.n, m.d)
 			if what, broken := m.broken(right); broken {
 				t.Errorf("without the mistake: %s", what)
 			}
 			wrong := m.fleet(t, open(t, m.edits))
-			wrong.wrong = m.wrong
+			wrong.wrong, wrong.rnd = m.wrong, fixed()
 			wrong.run(m.n, m.d)
 			what, broken := m.broken(wrong)
 			t.Logf("%s\nright: %v\nwrong: %v", what, right, wrong)

@@ -142,7 +142,8 @@ func (p *poolTape) next() Call {
 			c.Buckets = append([]Bucket{{Key: "own", Limit: token, Period: second, Burst: 9 * token, Amount: -token, MaxDebt: 9 * token}}, c.Buckets...)
 		}
 	default:
-		c.Grace, c.Most, c.Rest = 50_000, 1+p.rnd.Int64N(8), p.rnd.Int64N(2)*10_000
+		c.Grace, c.Most = 50_000, 1+p.rnd.Int64N(8)
+		c.Rest, c.More = p.rnd.Int64N(2)*10_000, p.rnd.Int64N(9)*token
 		for i := range p.rnd.IntN(10) {
 			c.Bids = append(c.Bids, p.bid(r, int64(i)))
 		}

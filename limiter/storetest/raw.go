@@ -31,8 +31,8 @@ type Call struct {
 	Slots    []Slot
 
 	// Of Pool, whose first bucket is the contended one.
-	Grace, Most, Rest int64
-	Bids              []Bid
+	Grace, Most, Rest, More int64
+	Bids                    []Bid
 }
 
 // Bid is one bid of a Pool call.
