@@ -31,6 +31,7 @@ var rows = []row{
 	{"Jain, backlogged tenants", func(r *Run) string { return fmt.Sprintf("%.4f", r.Jain) }},
 	{"Jain of single seconds, p10", func(r *Run) string { return fmt.Sprintf("%.3f", r.Jain1sP10) }},
 	{"worst and best share", func(r *Run) string { return fmt.Sprintf("%.2f, %.2f", r.WorstShare, r.BestShare) }},
+	{"tenants below 0.9 of their share", func(r *Run) string { return fmt.Sprint(r.Starved) }},
 	{"utilisation", func(r *Run) string { return fmt.Sprintf("%.3f", r.Utilisation) }},
 	{"small tenants, p50 / p99", func(r *Run) string { return wait(r.SmallP50MS, r) + " / " + wait(r.SmallP99MS, r) }},
 	{"script calls per grant", func(r *Run) string { return fmt.Sprintf("%.2f", r.CallsPerGrant) }},

@@ -34,8 +34,11 @@ type Run struct {
 	Jain1sP10 float64 `json:"jain_1s_p10"`
 	// WorstShare is the least received/entitled of a backlogged tenant, BestShare
 	// the most.
-	WorstShare  float64 `json:"worst_share"`
-	BestShare   float64 `json:"best_share"`
+	WorstShare float64 `json:"worst_share"`
+	BestShare  float64 `json:"best_share"`
+	// Starved counts the backlogged tenants with less than nine tenths of what
+	// they are entitled to, less one request: nobody can be served a part of one.
+	Starved     int     `json:"starved_tenants"`
 	Utilisation float64 `json:"utilisation"`
 	// OverAdmissionRatio is of the worst second, OverAdmissionTotal of the whole
 	// run: starts divided by what the limit allows.
@@ -191,6 +194,9 @@ func (t *Trial) share(r *Run) {
 		r.Tenants[i].Entitled, r.Tenants[i].Received = round(dueAll[i], 2), int64(gotAll[i])
 		if tenant.Class.Backlogged() {
 			got, due, spent = append(got, gotAll[i]), append(due, dueAll[i]), append(spent, cost[i])
+			if gotAll[i] < starvedShare*dueAll[i]-1 {
+				r.Starved++
+			}
 		}
 	}
 	satisfied := Satisfaction(got, due)

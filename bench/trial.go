@@ -67,6 +67,9 @@ const (
 	// slice is the length of the intervals that entitlement is worked out for,
 	// and of the windows of fairness over time.
 	slice = time.Second
+	// starvedShare is the part of its entitlement below which a backlogged tenant
+	// is called starved.
+	starvedShare = 0.9
 	// recoverySpan is how long after its end a trouble is still looked at.
 	recoverySpan = 5 * time.Second
 	// etaFloor leaves out waits that nobody would want to be told: an error in

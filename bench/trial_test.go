@@ -69,6 +69,8 @@ func TestRunFigures(t *testing.T) {
 		{"Jain of one that has all", unfair.Jain, 0.5},
 		{"worst share", fair.WorstShare, 1},
 		{"worst share of one without", unfair.WorstShare, 0},
+		{"nobody starves", float64(fair.Starved), 0},
+		{"one starves", float64(unfair.Starved), 1},
 		{"entitled flood", fair.Tenants[0].Entitled, 12},
 		{"entitled heavy", fair.Tenants[1].Entitled, 24},
 		{"entitled small", fair.Tenants[2].Entitled, 4},
