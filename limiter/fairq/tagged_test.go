@@ -226,6 +226,15 @@ func (p *tagPair) check() error {
 			return fmt.Errorf("best %d: %v, want %v", n, values(got), values(want))
 		}
 	}
+	waiting := 0
+	for _, b := range p.list {
+		if !b.until.After(p.now) {
+			waiting += len(b.items)
+		}
+	}
+	if got := p.q.Waiting(); got != float64(waiting) {
+		return fmt.Errorf("cost %v of those that do not rest, want %d", got, waiting)
+	}
 	for _, it := range p.items[max(0, len(p.items)-30):] {
 		if got, want := p.q.Ahead(it), p.ahead(it); got != want {
 			return fmt.Errorf("ahead of %d: %d, want %d", it.Value, got, want)
