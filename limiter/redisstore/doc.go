@@ -78,7 +78,10 @@
 // LOADING, READONLY and the like) with no success between them, or when half of
 // at least 20 calls within a second failed in any way. While it is open every
 // call fails at once. One probe at a time, which writes, so that a read-only or
-// full server is not taken for a healthy one, closes it: after 0.5 s, then each
-// second. The same probe runs when nothing has succeeded for a while, so that
-// trouble shows without traffic.
+// full server is not taken for a healthy one, closes it, if it is answered in
+// time. The first goes out at once, and another whenever one is answered late:
+// a hang of 200 ms ends with the hang, and a server that stays slow stays out.
+// Without any answer they go out after 0.5 s, then each second. The same probe
+// runs when nothing has succeeded for a while, so that trouble shows without
+// traffic.
 package redisstore
