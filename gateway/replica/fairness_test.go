@@ -139,7 +139,11 @@ func TestFairness(t *testing.T) {
 
 // check holds a run against what its scope promises.
 func (f figures) check(t *testing.T, scope, split string) {
-	if f.used < 0.98 {
+	least := 0.98
+	if scope == "gossip" {
+		least = 0.95 // who leads rests, whether or not somebody else can use it
+	}
+	if f.used < least {
 		t.Errorf("%.3f of the limit was used", f.used)
 	}
 	switch {
