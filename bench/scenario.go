@@ -134,7 +134,7 @@ var Scenarios = []Scenario{
 	}),
 	usual(Scenario{
 		Name: "stall", Help: "heavyall on a Redis that stops for 200 ms every 2 s", Balance: FloodAll,
-		Rate: 400, // a round of all tenants is short beside a stall
+		Rate:   400, // a round of all tenants is short beside a stall
 		Faults: []Trouble{{Kind: RedisStall, For: 1, Every: 2 * time.Second, Pause: 200 * time.Millisecond}},
 	}),
 	usual(Scenario{
