@@ -109,12 +109,11 @@ func TestCrashAndJoinUnderLoad(t *testing.T) {
 		s := newSim(t, 5, yaml("exact", rate, names(tenants)))
 		time.AfterFunc(5*time.Second, func() { s.crash(s.members[4]) })
 		time.AfterFunc(8*time.Second, func() { s.join() })
-		alive := func(s *sim, i, n int) *member {
-			for m := s.members[(i+n)%len(s.members)]; ; n++ {
-				if m = s.members[(i+n)%len(s.members)]; !m.dead {
-					return m
-				}
+		alive := func(i, n int) *member { // the next one that is not dead
+			for s.members[(i+n)%len(s.members)].dead {
+				n++
 			}
+			return s.members[(i+n)%len(s.members)]
 		}
 		share := float64(rate) / tenants
 		var load []tenant
@@ -123,7 +122,7 @@ func TestCrashAndJoinUnderLoad(t *testing.T) {
 			if i < backlogged {
 				asks = 5 * share
 			}
-			load = append(load, tenant{name, asks, func(n int) *member { return alive(s, i, n) }})
+			load = append(load, tenant{name, asks, func(n int) *member { return alive(i, n) }})
 		}
 		time.AfterFunc(warmup, s.provider.Ledger().Reset)
 		begin := time.Now()
