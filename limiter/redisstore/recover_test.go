@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,12 +47,12 @@ func TestShortHangEndsWithTheHang(t *testing.T) {
 // slow is a connection whose every answer takes a while longer.
 type slow struct {
 	net.Conn
-	delay *time.Duration
+	delay *atomic.Int64 // ns
 }
 
 func (c slow) Read(data []byte) (int, error) {
 	n, err := c.Conn.Read(data)
-	time.Sleep(*c.delay)
+	time.Sleep(time.Duration(c.delay.Load()))
 	return n, err
 }
 
@@ -59,14 +60,15 @@ func (c slow) Read(data []byte) (int, error) {
 // again and again must not make it so.
 func TestSlowIsNotHealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, delay := storetest.NewBubble(t), time.Duration(0)
+		b := storetest.NewBubble(t)
+		var delay atomic.Int64
 		link := b.Link()
 		s := newStore(t, redisstore.Options{Address: storetest.BubbleAddress, DialCtxFn: func(ctx context.Context, addr string) (net.Conn, error) {
 			c, err := link.Dial(ctx, addr)
 			return slow{c, &delay}, err
 		}})
 		mustAdmit(t, s, oneTake(1_000_000, 0))
-		delay = 200 * time.Millisecond
+		delay.Store(int64(200 * time.Millisecond))
 		begin := time.Now()
 		hammer(s, begin.Add(time.Second)) // trips
 		calls, usable := s.Calls().Total(), 0
@@ -82,7 +84,7 @@ func TestSlowIsNotHealthy(t *testing.T) {
 		if probes := s.Calls().Total() - calls; probes > 5*20 {
 			t.Errorf("%d probes in 5 s", probes)
 		}
-		delay = 0
+		delay.Store(0)
 		mended := time.Now()
 		for !s.Health().Usable {
 			time.Sleep(time.Millisecond)
