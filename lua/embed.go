@@ -10,7 +10,8 @@
 // itself: which slots it holds, and until when its caller waits.
 //
 // Keys are hw:{hw}:<kind>:<dimension>:<32 hex>, kind b for request buckets, t
-// for token budgets, l for in-flight counters. The tag {hw} puts all of them
+// for token budgets, l for in-flight counters, p for the turns at a bucket (:t
+// tags and virtual time, :c claims). The tag {hw} puts all of them
 // into one cluster slot.
 //
 // Scripts keep to what Redis 7 and miniredis do alike: %d for every printed
