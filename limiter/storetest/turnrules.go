@@ -89,6 +89,6 @@ func turnsGivenBack(t *testing.T, f Fleet) {
 	Eventually(t, 5*time.Second, "bucket and tag are corrected", func() bool {
 		v := queue(t, s, c, bid)
 		return v.Bids[0].State == limiter.BidWaits && v.Bids[0].Finish == 2 &&
-			peek(t, s.(Store), limiter.Take{Charges: []limiter.Charge{c}}).Charges[0].Remaining == 5
+			peek(t, s, limiter.Take{Charges: []limiter.Charge{c}}).Charges[0].Remaining == 5
 	})
 }
