@@ -109,7 +109,7 @@ func (q *leads) next(now time.Time) *waiter {
 	}
 	w := best[0].Value
 	if !w.passed {
-		if rest := q.delay(q.accounts.lead(w.tenant.ID)); rest > 0 {
+		if rest := q.delay(q.accounts.lead(w.tenant.ID), w.cost/w.tenant.Weight); rest > 0 {
 			q.Hold(later(q.rest, now.Add(rest)))
 			return nil
 		}
@@ -119,13 +119,15 @@ func (q *leads) next(now time.Time) *waiter {
 	return w
 }
 
-// delay is the rest for a lead in virtual time.
-func (q *leads) delay(lead float64) time.Duration {
+// delay is the rest for a lead in virtual time, of which one turn takes a part.
+// Two turns are always free: one is in the nature of turns, and of one more the
+// others may not have heard. With many tenants that is most of what there is.
+func (q *leads) delay(lead, turn float64) time.Duration {
 	if q.accounts.weights == 0 {
 		return 0
 	}
 	speed := q.perSec / q.accounts.weights // of virtual time, per second
-	over := lead - leadSlack*speed*gossipError.Seconds()
+	over := lead - max(leadSlack*speed*gossipError.Seconds(), 2*turn)
 	return min(maxGate, max(0, time.Duration(over/speed*float64(time.Second))))
 }
 
