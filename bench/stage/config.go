@@ -25,8 +25,7 @@ type setting struct {
 	tenants  []bench.Tenant
 }
 
-// address is where one replica listens. Empty ports are free ones of its own
-// choice; gossip needs fixed ones, since every replica is told all of them.
+// address is where one replica listens.
 type address struct {
 	name       string
 	api, admin string

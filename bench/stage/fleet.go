@@ -42,10 +42,13 @@ type fleet struct {
 // newFleet prepares n replicas. With cuttable, their gossip runs through relays.
 func newFleet(s setting, launch launcher, n int, cuttable bool) (*fleet, error) {
 	f := &fleet{setting: s, launch: launch, members: make([]member, n)}
-	ports, err := freePorts(n)
+	// A replica that comes back must be where it was, so its ports are chosen
+	// here: three for each.
+	all, err := freePorts(3 * n)
 	if err != nil {
 		return nil, err
 	}
+	ports := all[:n]    // of gossip
 	var public []string // where gossip of each is reached
 	for _, port := range ports {
 		at := port
@@ -60,7 +63,7 @@ func newFleet(s setting, launch launcher, n int, cuttable bool) (*fleet, error) 
 		public = append(public, at)
 	}
 	for i, port := range ports {
-		a := address{name: s.replica(i), api: "127.0.0.1:0", admin: "127.0.0.1:0", gossip: port}
+		a := address{name: s.replica(i), api: all[n+i], admin: all[2*n+i], gossip: port}
 		if cuttable {
 			a.advertise = public[i]
 		}
@@ -90,8 +93,7 @@ func (f *fleet) start(ctx context.Context) error {
 	return f.complete(ctx, len(f.addresses))
 }
 
-// startOne starts replica i at its address. The ports that it finds stay its
-// own, so that a replica that comes back is where it was.
+// startOne starts replica i at its address.
 func (f *fleet) startOne(ctx context.Context, i int) error {
 	a := f.addresses[i]
 	m, err := f.launch(ctx, f.yaml(len(f.addresses), a), a)
@@ -101,8 +103,6 @@ func (f *fleet) startOne(ctx context.Context, i int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.members[i] = m
-	api, admin := m.urls()
-	f.addresses[i].api, f.addresses[i].admin = api[len("http://"):], admin[len("http://"):]
 	return nil
 }
 
@@ -115,8 +115,7 @@ func (f *fleet) complete(ctx context.Context, n int) error {
 	for {
 		good, seen := 0, []int{}
 		for _, m := range f.running() {
-			_, admin := m.urls()
-			s := look(ctx, admin)
+			s := look(ctx, m.admin())
 			if s.Ready && s.Fleet.Members == n {
 				good++
 			}
@@ -161,8 +160,7 @@ func (f *fleet) stopOne(ctx context.Context, i int) error {
 	m := f.members[i]
 	f.members[i] = nil
 	f.mu.Unlock()
-	_, admin := m.urls()
-	g, err := scrape(ctx, admin)
+	g, err := scrape(ctx, m.admin())
 	f.mu.Lock()
 	f.gone = addCalls(f.gone, g.calls)
 	f.mu.Unlock()
@@ -176,8 +174,7 @@ func (f *fleet) gauges(ctx context.Context) (each []gauges, calls bench.Calls) {
 	var wg sync.WaitGroup
 	for i, m := range members {
 		wg.Go(func() {
-			_, admin := m.urls()
-			each[i], _ = scrape(ctx, admin) // one that ends right now counts nothing
+			each[i], _ = scrape(ctx, m.admin()) // one that ends right now counts nothing
 		})
 	}
 	wg.Wait()

@@ -4,10 +4,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -23,7 +23,8 @@ import (
 
 // member is one running replica.
 type member interface {
-	urls() (api, admin string)
+	// admin is the base address of its admin listener.
+	admin() string
 	// stop drains it and returns when it has ended, at the latest when ctx has.
 	stop(ctx context.Context) error
 }
@@ -34,7 +35,7 @@ type launcher func(ctx context.Context, yaml []byte, a address) (member, error)
 // local is a replica in this process.
 type local struct{ *replica.Replica }
 
-func (l local) urls() (api, admin string)      { return l.URL(), l.AdminURL() }
+func (l local) admin() string                  { return l.AdminURL() }
 func (l local) stop(ctx context.Context) error { return l.Shutdown(ctx) }
 
 // launchLocal is the launcher of replicas in this process. Their configuration
@@ -67,10 +68,10 @@ func launchLocal(w io.Writer) launcher {
 
 // process is a `headway serve`.
 type process struct {
-	cmd        *exec.Cmd
-	api, admin string
-	exited     chan struct{} // closed when it has ended and said its last
-	last       *tail
+	cmd      *exec.Cmd
+	adminURL string
+	exited   chan struct{} // closed when it has ended and said its last
+	last     *tail
 }
 
 // launchProcess is the launcher of real processes of the program at binary,
@@ -108,16 +109,16 @@ func launchProcess(binary, dir string) launcher {
 	}
 }
 
-// follow reads the log: it says where the replica listens, and its end is the
-// replica's.
+// follow reads the log: it says when the replica listens and where, and its end
+// is the replica's.
 func (p *process) follow(logs io.Reader, ready chan<- struct{}) {
 	defer close(p.exited)
 	lines := bufio.NewScanner(logs)
 	for lines.Scan() {
 		p.last.add(lines.Text())
-		var l struct{ Msg, Listen, Admin string }
-		if p.api == "" && json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "replica ready" {
-			p.api, p.admin = l.Listen, l.Admin
+		var l struct{ Msg, Admin string }
+		if p.adminURL == "" && json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "replica ready" {
+			p.adminURL = l.Admin
 			close(ready)
 		}
 	}
@@ -125,7 +126,7 @@ func (p *process) follow(logs io.Reader, ready chan<- struct{}) {
 	p.cmd.Wait()
 }
 
-func (p *process) urls() (api, admin string) { return p.api, p.admin }
+func (p *process) admin() string { return p.adminURL }
 
 // stop asks it to drain, as an init system would, and kills it if it does not.
 func (p *process) stop(ctx context.Context) error {
@@ -185,22 +186,30 @@ func FindHeadway(ctx context.Context, path, dir string) (string, error) {
 	return built, nil
 }
 
-// freePorts finds n ports of loopback that nobody listens on, all different.
+// Ports for listeners lie below those that systems hand out for outgoing
+// connections, one of which could otherwise take a port between its choice and
+// its use, or while a replica is away.
+const firstPort, lastPort = 15_000, 32_000
+
+// freePorts finds n ports of loopback that nobody listens on, by TCP and UDP.
 func freePorts(n int) ([]string, error) {
-	var errs []error
 	var addrs []string
-	var held []io.Closer
-	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			errs = append(errs, err)
-			break
+	at := rand.IntN(lastPort - firstPort)
+	for range lastPort - firstPort {
+		if len(addrs) == n {
+			return addrs, nil
 		}
-		held = append(held, ln)
-		addrs = append(addrs, ln.Addr().String())
+		addr := fmt.Sprintf("127.0.0.1:%d", firstPort+at)
+		at = (at + 1) % (lastPort - firstPort)
+		tcp, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		tcp.Close()
+		if udp, err := net.ListenPacket("udp", addr); err == nil {
+			udp.Close()
+			addrs = append(addrs, addr)
+		}
 	}
-	for _, c := range held {
-		errs = append(errs, c.Close())
-	}
-	return addrs, errors.Join(errs...)
+	return nil, fmt.Errorf("stage: fewer than %d free ports in %d..%d", n, firstPort, lastPort)
 }

@@ -67,11 +67,12 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	if r.log == nil {
 		r.log = slog.Default()
 	}
+	opened := r // r is nil where an error is returned
 	defer func() {
 		if err != nil {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 			defer cancel()
-			err = errors.Join(err, r.close(last))
+			err = errors.Join(err, opened.close(last))
 		}
 	}()
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
