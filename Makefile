@@ -17,7 +17,7 @@ export FLEET_DIR
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOTEST := go test $(if $(RACE),-race)
 # Tests of whole fleets measure time, so they run one after the other, after all others.
-FLEETS := ./cmd/headway ./deploy/fleettest
+FLEETS := ./bench/stage ./cmd/headway ./cmd/headway-bench ./deploy/fleettest
 
 .PHONY: help
 help: ## list the targets
