@@ -260,16 +260,17 @@ func (t *Trial) judgeFault(f *FaultReport) {
 	if f.Kind != string(GossipCut) {
 		return
 	}
-	// What is told to requests says how far their replica sees.
+	// What is told to requests says how far their replica saw when they joined
+	// the line, so it is of the instant at which they were due.
 	f.DetectMS, f.HealMS = -1, 0
 	for _, e := range t.Events {
-		if e.Told < 0 || e.Kind != Admitted || e.Fleet || e.End.Before(begin) {
+		if e.Told < 0 || e.Kind != Admitted || e.Fleet || e.Due.Before(begin) {
 			continue
 		}
-		if d := millis(e.End.Sub(begin)); f.DetectMS < 0 || d < f.DetectMS {
+		if d := millis(e.Due.Sub(begin)); f.DetectMS < 0 || d < f.DetectMS {
 			f.DetectMS = d
 		}
-		f.HealMS = max(f.HealMS, millis(e.End.Sub(end)))
+		f.HealMS = max(f.HealMS, millis(e.Due.Sub(end)))
 	}
 }
 

@@ -36,7 +36,7 @@ func exampleTrial(scope string) *Trial {
 			due := at(s + float64(n)/10)
 			t.Events = append(t.Events,
 				Event{Tenant: 0, Due: due, End: due, Kind: Refused, Reason: "tenant_queue_full", Told: -1},
-				Event{Tenant: 1, Due: due, End: due.Add(400 * time.Millisecond), Kind: Admitted, Wait: 400 * time.Millisecond, Told: time.Duration(100*n) * time.Millisecond, Fleet: second != 2})
+				Event{Tenant: 1, Due: due, End: due.Add(400 * time.Millisecond), Kind: Admitted, Wait: 400 * time.Millisecond, Told: time.Duration(100*n) * time.Millisecond, Fleet: second < 2})
 		}
 		t.Events = append(t.Events, Event{Tenant: 2, Due: at(s), End: at(s + 0.05), Kind: Admitted, Wait: 50 * time.Millisecond, Told: -1})
 		got := map[string]int{"flood": 3, "heavy": 6, "small": 1}
@@ -87,8 +87,8 @@ func TestRunFigures(t *testing.T) {
 		{"small p99", fair.SmallP99MS, 50},
 		{"provider 429", fair.Provider429PerMin, 12},
 		{"refused", fair.InteractiveRefusedRatio, round(40.0/84, 4)},
-		{"gossip cut seen", fair.Faults[0].DetectMS, 400},
-		{"gossip cut healed", fair.Faults[0].HealMS, 300},
+		{"gossip cut seen", fair.Faults[0].DetectMS, 0},
+		{"gossip cut healed", fair.Faults[0].HealMS, 1900},
 	} {
 		if math.Abs(f.got-f.want) > 1e-3 {
 			t.Errorf("%s: %v, want %v", f.name, f.got, f.want)
