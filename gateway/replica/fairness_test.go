@@ -100,7 +100,7 @@ func (s *sim) contend(to split, span time.Duration) figures {
 	slices.Sort(small)
 	f.smallP99 = small[len(small)*99/100]
 	calls := 0.0
-	for _, m := range s.members {
+	for _, m := range s.list() {
 		calls += float64(m.store.Calls().Pool)
 	}
 	f.callsPerGrant = calls / float64(admitted)

@@ -35,8 +35,8 @@ func TestStallsKeepTurnsFair(t *testing.T) {
 
 // links calls f for every living replica.
 func (s *sim) links(f func(*member)) {
-	for _, m := range s.members {
-		if !m.dead {
+	for _, m := range s.list() {
+		if !m.dead.Load() {
 			f(m)
 		}
 	}
@@ -107,13 +107,14 @@ func (s *sim) waiterScope() string {
 func TestCrashAndJoinUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSim(t, 5, yaml("exact", rate, names(tenants)))
-		time.AfterFunc(5*time.Second, func() { s.crash(s.members[4]) })
+		time.AfterFunc(5*time.Second, func() { s.crash(s.list()[4]) })
 		time.AfterFunc(8*time.Second, func() { s.join() })
 		alive := func(i, n int) *member { // the next one that is not dead
-			for s.members[(i+n)%len(s.members)].dead {
+			all := s.list()
+			for all[(i+n)%len(all)].dead.Load() {
 				n++
 			}
-			return s.members[(i+n)%len(s.members)]
+			return all[(i+n)%len(all)]
 		}
 		share := float64(rate) / tenants
 		var load []tenant

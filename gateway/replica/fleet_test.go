@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ type member struct {
 	store   *redisstore.Store
 	link    *storetest.Link
 	node    *gossip.Node
-	dead    bool
+	dead    atomic.Bool
 }
 
 // sim is a simulated fleet.
@@ -48,8 +49,17 @@ type sim struct {
 	redis    *storetest.Bubble
 	net      *simnet.Network
 	provider *bench.Provider
-	members  []*member
 	log      *slog.Logger
+
+	mu      sync.Mutex
+	members []*member // only ever appended to
+}
+
+// list is everybody so far, dead or alive.
+func (s *sim) list() []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[:len(s.members):len(s.members)]
 }
 
 // newSim starts n replicas that see each other; they end with the test.
@@ -83,9 +93,9 @@ func newSim(t *testing.T, n int, yaml string) *sim {
 
 // seen is the least number of members that any living replica sees.
 func (s *sim) seen() int {
-	least := len(s.members)
-	for _, m := range s.members {
-		if !m.dead {
+	least := len(s.list())
+	for _, m := range s.list() {
+		if !m.dead.Load() {
 			least = min(least, m.node.Members())
 		}
 	}
@@ -94,7 +104,7 @@ func (s *sim) seen() int {
 
 // hosts are the addresses of all replicas so far.
 func (s *sim) hosts() (list []string) {
-	for _, m := range s.members {
+	for _, m := range s.list() {
 		list = append(list, m.host)
 	}
 	return list
@@ -103,12 +113,13 @@ func (s *sim) hosts() (list []string) {
 // join adds one replica.
 func (s *sim) join() *member {
 	s.t.Helper()
-	m := &member{host: fmt.Sprintf("10.0.%d.%d:7946", len(s.members)/200, len(s.members)%200+1), link: s.redis.Link()}
+	n := len(s.list())
+	m := &member{host: fmt.Sprintf("10.0.%d.%d:7946", n/200, n%200+1), link: s.redis.Link()}
 	transport, err := s.net.Listen(m.host)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	name := fmt.Sprint("r", len(s.members))
+	name := fmt.Sprint("r", n)
 	m.node, err = gossip.Start(gossip.Config{
 		Name: name, Bind: m.host, Join: s.hosts(), Transport: transport, Logger: s.log,
 	})
@@ -130,13 +141,15 @@ func (s *sim) join() *member {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.members = append(s.members, m)
 	return m
 }
 
 // crash ends a replica without a word to anybody.
 func (s *sim) crash(m *member) {
-	m.dead = true
+	m.dead.Store(true)
 	m.link.Cut()
 	m.limiter.Close()
 	gone, cancel := context.WithCancel(context.Background())
@@ -146,8 +159,8 @@ func (s *sim) crash(m *member) {
 }
 
 func (s *sim) close() {
-	for _, m := range s.members {
-		if !m.dead {
+	for _, m := range s.list() {
+		if !m.dead.Load() {
 			s.crash(m)
 		}
 	}
