@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,7 +56,7 @@ type body struct {
 // body is buffered and has to be a JSON object, unless its type says that it
 // is media or a form with files; other bodies are not looked at.
 func (g *Gateway) estimate(x *exchange, r *http.Request, up *upstream) (job, *failure) {
-	if up.Kind != config.KindOpenAI || r.ContentLength == 0 || opaque(r.Header) {
+	if up.Kind != config.KindOpenAI || r.ContentLength == 0 || (opaque(r.Header) && !startsObject(r)) {
 		b, wrong := g.passing(r)
 		return job{body: b}, wrong
 	}
@@ -75,6 +77,9 @@ func (g *Gateway) estimate(x *exchange, r *http.Request, up *upstream) (job, *fa
 		return job{}, &badJSON
 	case asked.badModel:
 		return job{}, &badModel
+	case asked.badName != "":
+		f := badName(asked.badName)
+		return job{}, &f
 	case !up.serves(asked.model):
 		f := unknownModel(asked.model)
 		return job{}, &f
@@ -113,6 +118,34 @@ func opaque(h http.Header) bool {
 	return kind == "application/octet-stream"
 }
 
+// sniffed is how much white space may come before a body's first byte.
+const sniffed = 4096
+
+// startsObject looks whether a body begins like a JSON object, whatever its
+// type says: an upstream that goes by the bytes must not be reached past the
+// limits. A body of nothing but white space so far counts, too.
+func startsObject(r *http.Request) bool {
+	buffered := bufio.NewReaderSize(r.Body, sniffed)
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{buffered, r.Body}
+	for n := 1; n <= sniffed; n++ {
+		head, err := buffered.Peek(n)
+		if err != nil {
+			return n > 1
+		}
+		switch head[n-1] {
+		case ' ', '\t', '\r', '\n':
+		case '{', 0xEF: // 0xEF begins a byte order mark
+			return true
+		default:
+			return false
+		}
+	}
+	return true
+}
+
 // readBody reads a whole body of at most the given size. One that announces
 // more is refused before a byte of it is read; the read deadline that observe
 // set ends one that never comes.
@@ -143,9 +176,23 @@ func readBody(r *http.Request, most config.Size) ([]byte, *failure) {
 type ask struct {
 	model      string
 	badModel   bool
+	badName    string // one that is known in lower case, and written otherwise
 	prompt     textCost
 	completion int64 // bound on one completion; -1: none given
 	choices    int64 // completions per prompt, ≥ 1
+}
+
+// askNames are the members that readAsk knows.
+var askNames = []string{
+	"model", "messages", "prompt", "input", "instructions", "system", "tools", "functions", "response_format",
+	"max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of",
+}
+
+// miswritten reports whether a name is a known one but for the case of its
+// letters. Some upstreams would take it for that one, others would not, so
+// what it costs is not known.
+func miswritten(name string) bool {
+	return slices.ContainsFunc(askNames, func(known string) bool { return name != known && strings.EqualFold(name, known) })
 }
 
 // readAsk reads the members it knows; false if data is not a JSON object. As
@@ -169,6 +216,10 @@ func readAsk(data []byte) (ask, bool) {
 			a.completion = max(a.completion, number(value, -1))
 		case "n", "best_of":
 			a.choices = max(a.choices, number(value, 1))
+		default:
+			if miswritten(name) {
+				a.badName = name
+			}
 		}
 	})
 	for _, p := range prompts {

@@ -54,6 +54,10 @@ var errTotal = errors.New("gateway: the request's total timeout has passed")
 // reach the client.
 const lastWords = 5 * time.Second
 
+// lastRead is how long after it a body may still come in: less, so that there
+// is time to say that it did not.
+const lastRead = time.Second
+
 // observe wraps a handler with what holds for every request: an id, a total
 // timeout, a place among the requests served at once, metrics, and an answer
 // even when the handler panics.
@@ -77,7 +81,7 @@ func (g *Gateway) observe(next func(*exchange, *http.Request)) http.Handler {
 		// Reads and writes ignore contexts: bound them too. Where the
 		// connection cannot (tests), the context has to do.
 		conn := http.NewResponseController(w)
-		_ = conn.SetReadDeadline(x.deadline.Add(lastWords))
+		_ = conn.SetReadDeadline(x.deadline.Add(lastRead))
 		_ = conn.SetWriteDeadline(x.deadline.Add(lastWords))
 		next(x, r.WithContext(ctx))
 	})

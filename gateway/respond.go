@@ -95,6 +95,12 @@ var (
 		message: "The field model is not text."}
 )
 
+// badName names a member whose case is wrong.
+func badName(name string) failure {
+	return failure{status: http.StatusBadRequest, kind: kindInvalid, code: "invalid_field",
+		message: fmt.Sprintf("The field %q has to be written in lower case.", name)}
+}
+
 // bodyTooLarge names the bound: whoever meets it should not have to search.
 func bodyTooLarge(most fmt.Stringer) failure {
 	return failure{status: http.StatusRequestEntityTooLarge, kind: kindInvalid, code: "body_too_large",
@@ -188,11 +194,13 @@ func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
 // wait turns a refusal's wait into whole seconds and milliseconds, both
 // rounded up, at least 1 s, and spread by up to a tenth so that callers
 // refused together do not return together. Seconds are spread from 10 s on:
-// below, a second more would be more than a tenth.
+// below, a second more would be more than a tenth. Milliseconds are never more
+// than the seconds say.
 func (g *Gateway) wait(d time.Duration) (secs, ms int64) {
 	secs = max(seconds(d), 1)
 	ms = max(int64((d+time.Millisecond-1)/time.Millisecond), 1)
-	return secs + g.spread(secs), ms + g.spread(ms)
+	secs += g.spread(secs)
+	return secs, min(ms+g.spread(ms), 1000*secs)
 }
 
 // explanations say in words what a reason means; %s is the limit.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -42,6 +43,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case errors.As(err, &usage):
 		fmt.Fprintln(stderr, err)
+		return exitUsage
+	case strings.HasPrefix(err.Error(), "unknown command"): // cobra has no type for it
+		fmt.Fprintln(stderr, "headway:", err)
 		return exitUsage
 	}
 	fmt.Fprintln(stderr, "headway:", err)

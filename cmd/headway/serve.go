@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +27,7 @@ func serveCommand() *cobra.Command {
 signal ends it at once.
 
 Without --config it serves on 127.0.0.1:8080 with an embedded store and a
-simulated provider, for a first look: any API key is "demo-key".`,
+simulated provider, for a first look. The only API key is "demo-key".`,
 		Example: `  headway serve
   headway serve --config /etc/headway/headway.yaml`,
 		Args: cobra.NoArgs,
@@ -64,9 +66,18 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // a closed terminal cuts no stream
+	defer close(hangup)
+	defer signal.Stop(hangup) // runs first
+	go func() {
+		for range hangup {
+			log.Warn("SIGHUP: the configuration is not read again; restart to change it")
+		}
+	}()
 	select {
 	case <-ctx.Done():
-		log.Info("draining", "delay", cfg.Server.Drain.Delay, "grace", cfg.Server.Drain.Grace)
+		log.Info("draining", "delay", cfg.Server.Drain.Delay.String(), "grace", cfg.Server.Drain.Grace.String())
 	case err = <-r.Failed():
 		log.Error("a listener failed", "error", err)
 	}
@@ -101,7 +112,7 @@ keys: [{id: demo, key: %s, user: demo}]
 upstreams: [{name: simulated, url: "%s"}]
 routes: [{path: "/v1/*", upstream: simulated}]
 rate_limiting:
-  per_user: {requests: {limit: 5, per: 1s, burst: 10}, max_in_flight_requests: 8}
+  per_user: {requests: {limit: 5, per: 1s, burst: 10}, max_in_flight_requests: 32}
 `, firstLookKey, provider.URL)
 	cfg, err := config.Parse([]byte(text), os.LookupEnv)
 	if err != nil {

@@ -134,6 +134,10 @@ func (k *checker) hostPort(path, addr string, listener bool) bool {
 			return true
 		}
 	}
+	if strings.ContainsAny(addr, "@/?") { // perhaps a URL with a password in it
+		k.wrong(path, "write host:port, such as 127.0.0.1:8080", "not an address")
+		return false
+	}
 	k.wrong(path, "write host:port, such as 127.0.0.1:8080", "%q is not an address", addr)
 	return false
 }
@@ -303,6 +307,9 @@ func (k *checker) upstreams() {
 			names[u.Name] = i
 		}
 		k.upstreamURL(at+".url", u.URL)
+		if strings.ContainsFunc(u.Credential.Reveal(), func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			k.wrong(at+".credential", "remove line breaks and other control characters", "no HTTP header can carry it")
+		}
 		if u.Kind == KindHTTP && len(u.Models) > 0 {
 			k.wrong(at+".models", "set kind: openai, or remove models", "bodies of kind http are opaque, so no model is known")
 		}
