@@ -34,7 +34,7 @@ ifdef PKG
 	$(GOTEST) $(PKG)
 else
 	$(GOTEST) $$(go list ./... | grep -v -x -F "$$(go list $(FLEETS))")
-	$(GOTEST) -p 1 $(FLEETS)
+	$(GOTEST) -count=1 -p 1 $(FLEETS) # they start programs, which the test cache does not know
 endif
 
 .PHONY: race
