@@ -86,6 +86,10 @@ const (
 	gossipError = 300 * time.Millisecond
 	// leadSlack is how many times the error a lead may be before it costs.
 	leadSlack = 3
+	// maxGated is how many tenants may be known for leads to count. Digests
+	// describe the busiest 64 of a pool; among many more, those left out would
+	// look poor for ever, and everybody would rest for them.
+	maxGated = 512
 	// maxGate is how long a lead makes rest before it is looked at again.
 	maxGate = 250 * time.Millisecond
 )
@@ -123,7 +127,7 @@ func (q *leads) next(now time.Time) *waiter {
 // Two turns are always free: one is in the nature of turns, and of one more the
 // others may not have heard. With many tenants that is most of what there is.
 func (q *leads) delay(lead, turn float64) time.Duration {
-	if q.accounts.weights == 0 {
+	if q.accounts.weights == 0 || len(q.accounts.tenants) > maxGated {
 		return 0
 	}
 	speed := q.perSec / q.accounts.weights // of virtual time, per second
