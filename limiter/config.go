@@ -128,6 +128,10 @@ type Config struct {
 	// closed if any of them says so.
 	DefaultOutage OutagePolicy
 	OnOutage      map[Dimension]OutagePolicy
+	// Homes names a tenant's home in all its buckets and slots, for stores that
+	// spread tenants over shards. A user must then be of one team, and a key of
+	// one user, in all requests: with two homes it would have two budgets.
+	Homes bool
 	// Registerer takes the limiter's metrics; nil keeps them private.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger // nil: slog.Default()

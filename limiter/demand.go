@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -33,12 +34,12 @@ func (c Config) demandOf(r Request) *demand {
 	}
 	for i, dim := range Dimensions {
 		if rate := rules[i].Requests; rate != nil {
-			d.charge(BucketID{dim, Requests, r.Of(dim)}, *rate, 1)
+			d.charge(BucketID{dim, Requests, r.Of(dim), c.home(dim, r)}, *rate, 1)
 		}
 	}
 	for i, dim := range Dimensions {
 		if rate := rules[i].Tokens; rate != nil {
-			d.charge(BucketID{dim, Tokens, r.Of(dim)}, *rate, r.Tokens)
+			d.charge(BucketID{dim, Tokens, r.Of(dim), c.home(dim, r)}, *rate, r.Tokens)
 		}
 	}
 	for i := range d.take.Charges {
@@ -47,10 +48,19 @@ func (c Config) demandOf(r Request) *demand {
 	}
 	for i, dim := range Dimensions {
 		if n := rules[i].MaxInFlight; n > 0 {
-			d.take.Slots = append(d.take.Slots, Slot{SlotID{dim, r.Of(dim)}, n})
+			d.take.Slots = append(d.take.Slots, Slot{SlotID{dim, r.Of(dim), c.home(dim, r)}, n})
 		}
 	}
 	return d
+}
+
+// home is where the keys of r in dimension dim are kept: with its widest tenant,
+// which every key, user and team of r belongs to.
+func (c Config) home(dim Dimension, r Request) ID {
+	if !c.Homes || !dim.Tenant() {
+		return ""
+	}
+	return cmp.Or(r.Team, r.User, r.APIKey)
 }
 
 func (d *demand) charge(b BucketID, rate Rate, cost int64) {

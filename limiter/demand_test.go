@@ -87,7 +87,7 @@ func TestDemandTakesOverridesAndSkipsMissingIdentities(t *testing.T) {
 		t.Errorf("an empty override lifts the limit: %+v", d.take)
 	}
 	d := cfg.demandOf(Request{Identities: Identities{User: "x", Team: "t"}})
-	if len(d.take.Slots) != 2 || d.take.Slots[1] != (Slot{SlotID{Team, "t"}, 9}) {
+	if len(d.take.Slots) != 2 || d.take.Slots[1] != (Slot{SlotID{Dimension: Team, ID: "t"}, 9}) {
 		t.Errorf("%+v", d.take)
 	}
 }

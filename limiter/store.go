@@ -18,12 +18,17 @@ type BucketID struct {
 	Dimension Dimension
 	Class     Class // Requests or Tokens
 	ID        ID
+	// Home is the tenant beside whose keys this one is kept, so that one call of
+	// a sharded store reaches all of them; empty where tenants share it, and in
+	// stores that keep everything together (see Config.Homes).
+	Home ID
 }
 
 // SlotID names one in-flight counter.
 type SlotID struct {
 	Dimension Dimension
 	ID        ID
+	Home      ID // as in BucketID
 }
 
 // Charge is what a request takes from one bucket.
