@@ -34,7 +34,14 @@ func (d *delegate) NotifyMsg(b []byte) {
 	d.mu.Lock()
 	news := d.table.Merge(digest, time.Now())
 	many := len(d.peers) > d.cfg.DirectMembers
+	_, member := d.peers[digest.Replica]
 	d.mu.Unlock()
+	if !member && digest.Replica != d.cfg.Name {
+		select {
+		case d.stranger <- struct{}{}:
+		default:
+		}
+	}
 	if !news {
 		d.metrics.stale.Inc()
 		return

@@ -255,6 +255,21 @@ func TestPartition(t *testing.T) {
 	}
 }
 
+// A node that every packet about a newcomer has missed hears of it soon after
+// the newcomer's first digest arrives, although it has no address to try.
+func TestMissedJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2, lan, func(i int, cfg *Config) { cfg.Join = []string{host(0)} })
+		c.within(5*time.Second, "both see each other", all(c.nodes, 2))
+		c.net.SetLoss(1) // connections work, so the newcomer joins and nobody is declared dead
+		c.start(2, 0, func(_ int, cfg *Config) { cfg.Join = []string{host(1)} })
+		time.Sleep(4 * time.Second) // by then it is not announced any more
+		c.net.SetLoss(0)
+		took := c.within(3*time.Second, "the first hears of the third", all(c.nodes, 3))
+		t.Logf("after %v", took)
+	})
+}
+
 // spread publishes something at node 0 and measures when all others have it.
 func spread(c *cluster, depth int) time.Duration {
 	c.nodes[0].Publish([]fleet.Pool{{Name: "p", Depth: depth, Spacing: time.Second}}, int64(depth))

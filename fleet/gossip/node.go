@@ -29,6 +29,8 @@ type Node struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup // the two loops
 	closing sync.Once
+	// stranger, of capacity 1, is told of digests of replicas that are no members.
+	stranger chan struct{}
 
 	// mu is the innermost lock: memberlist's may be held when it is taken, never
 	// the other way round.
@@ -52,7 +54,10 @@ func Start(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	n := &Node{cfg: cfg, table: fleet.NewTable(cfg.Name), peers: map[string]string{}, known: map[string]bool{}}
+	n := &Node{
+		cfg: cfg, stranger: make(chan struct{}, 1),
+		table: fleet.NewTable(cfg.Name), peers: map[string]string{}, known: map[string]bool{},
+	}
 	n.queue.NumNodes = n.Members
 	n.queue.RetransmitMult = 2 // forwarded by everybody who finds it new
 	n.report.Store(&report{})
