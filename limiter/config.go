@@ -34,6 +34,10 @@ type OutagePolicy string
 const (
 	FailClosed OutagePolicy = "fail_closed" // refuse: ErrUnavailable
 	FailOpen   OutagePolicy = "fail_open"   // admit, counted and marked as degraded
+
+	// LocalShare lets this process limit alone, to its share of each limit. It
+	// takes a Store that does so; with any other it is FailClosed.
+	LocalShare OutagePolicy = "local_share"
 )
 
 // Rule is the set of limits of one identity. The zero Rule limits nothing.
@@ -155,10 +159,10 @@ func (c Config) Validate() error {
 
 func (p OutagePolicy) validate(where string) error {
 	switch p {
-	case "", FailClosed, FailOpen:
+	case "", FailClosed, FailOpen, LocalShare:
 		return nil
 	}
-	return fmt.Errorf("limiter: %s: on_outage %q is not fail_closed or fail_open", where, p)
+	return fmt.Errorf("limiter: %s: on_outage %q is not fail_closed, fail_open or local_share", where, p)
 }
 
 func (r Rule) validate(where string) error {

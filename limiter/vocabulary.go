@@ -17,10 +17,14 @@ const (
 	User   Dimension = "user"    // the user behind the key
 	Team   Dimension = "team"    // the organisation behind the key
 	Model  Dimension = "model"   // the model a request names; shared by all tenants
+
+	// Backend is the server that does the work; charged when one is selected, after
+	// admission (see Grant.Select).
+	Backend Dimension = "backend"
 )
 
 // Dimensions lists every dimension in the order in which a request is charged.
-var Dimensions = [...]Dimension{Global, Client, APIKey, User, Team, Model}
+var Dimensions = [...]Dimension{Global, Client, APIKey, User, Team, Model, Backend}
 
 // Identifies reports whether d says who is asking once a key is known. Only
 // refusals of such dimensions may wait in line: global and client refusals
@@ -88,6 +92,19 @@ func (i Identities) Of(d Dimension) ID {
 	}
 	return ""
 }
+
+// Skip names classes of limits that do not apply to a request. The zero Skip is
+// that of everybody.
+type Skip uint8
+
+const (
+	SkipRequests Skip = 1 << iota // request counts
+	SkipTokens                    // token budgets
+	SkipInFlight                  // in-flight caps
+	SkipQueue                     // the wait line: it asks past those who wait, and is refused rather than held
+
+	SkipAll = SkipRequests | SkipTokens | SkipInFlight | SkipQueue // every limit
+)
 
 // Tenant is the party that fairness is between, and its share.
 type Tenant struct {

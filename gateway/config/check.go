@@ -1,11 +1,9 @@
 package config
 
 import (
-	"encoding/base64"
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -36,9 +34,12 @@ func (c *Config) check(unread func(path string) bool) []Problem {
 	k.redis()
 	k.fleet()
 	k.keys()
+	k.homes()
 	k.upstreams()
 	k.routes()
 	k.rateLimiting()
+	k.exempt()
+	k.userHeader()
 	sortProblems(k.problems)
 	sortProblems(k.warned)
 	c.warnings = k.warned
@@ -96,16 +97,25 @@ func (k *checker) enums(v reflect.Value, path string) {
 		for _, f := range fieldsOf(v.Type()) {
 			at, value := join(path, f.name), v.FieldByIndex(f.index)
 			choices, ok := f.tag.Lookup("enum")
-			if !ok {
+			switch {
+			case !ok:
 				k.enums(value, at)
-				continue
-			}
-			known, got := strings.Split(choices, "|"), value.String()
-			optional := v.Type() == reflect.TypeFor[Limit]() && !k.written(at)
-			if !slices.Contains(known, got) && (got != "" || !optional) {
-				k.wrong(at, "write "+strings.Join(known, " or "), "%q is not supported", got)
+			case value.Kind() == reflect.Slice:
+				for i := range value.Len() {
+					k.enum(fmt.Sprintf("%s[%d]", at, i), choices, value.Index(i).String(), false)
+				}
+			default:
+				k.enum(at, choices, value.String(), v.Type() == reflect.TypeFor[Limit]() && !k.written(at))
 			}
 		}
+	}
+}
+
+// enum checks one value against the known ones, which are separated by bars.
+func (k *checker) enum(path, choices, got string, optional bool) {
+	known := strings.Split(choices, "|")
+	if !slices.Contains(known, got) && (got != "" || !optional) {
+		k.wrong(path, "write "+strings.Join(known, " or "), "%q is not supported", got)
 	}
 }
 
@@ -189,64 +199,6 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	return p.Masked(), err
 }
 
-// redis checks the store. Settings of a server are of no use to the embedded
-// one; whoever wrote them probably meant the server.
-func (k *checker) redis() {
-	r := k.Redis
-	k.positive("redis.timeout", r.Timeout)
-	k.atLeast("redis.database", int64(r.Database), 0)
-	if r.Mode != ModeEmbedded {
-		k.hostPort("redis.address", r.Address, false)
-		if r.Username != "" && r.Password == "" && !k.unread("redis.password") {
-			k.wrong("redis.username", "set redis.password too", "a user name without a password does nothing")
-		}
-		return
-	}
-	for _, f := range [...]string{"address", "username", "password", "database", "tls"} {
-		if k.written("redis." + f) {
-			k.warn("redis."+f, "set redis.mode: standalone, or remove it", "has no effect on the embedded store")
-		}
-	}
-}
-
-// fleet checks the gossip. That replicas with a store each would enforce each
-// limit once per replica is an error, because nothing would look wrong until
-// the provider's bill.
-func (k *checker) fleet() {
-	f := k.Fleet
-	if k.Redis.Mode == ModeEmbedded && len(f.Join) > 0 {
-		k.wrong("fleet.join", "set redis.mode: standalone, or remove fleet.join", "an embedded store is not shared, so replicas that join would each enforce the limits alone")
-	}
-	for i, addr := range f.Join {
-		k.hostPort(fmt.Sprintf("fleet.join[%d]", i), addr, false)
-	}
-	for i, key := range f.Keys {
-		raw, err := base64.StdEncoding.DecodeString(key.Reveal())
-		if n := len(raw); err != nil || n != 16 && n != 24 && n != 32 {
-			k.wrong(fmt.Sprintf("fleet.keys[%d]", i), "make one with: openssl rand -base64 32", "not base64 of 16, 24 or 32 bytes")
-		}
-	}
-	if f.Bind != "" {
-		open := k.hostPort("fleet.bind", f.Bind, true) && !Loopback(f.Bind) && len(f.Keys) == 0
-		if open {
-			k.warn("fleet.bind", "set fleet.keys", "gossip on %s is not encrypted, and anybody may join", f.Bind)
-		}
-		if f.Advertise != "" {
-			k.hostPort("fleet.advertise", f.Advertise, false)
-		}
-		return
-	}
-	if k.unread("fleet.bind") {
-		return
-	}
-	if len(f.Join) > 0 {
-		k.wrong("fleet.join", "set fleet.bind", "there is nothing to join with: fleet.bind is empty")
-	}
-	if f.Advertise != "" || len(f.Keys) > 0 {
-		k.warn("fleet", "set fleet.bind", "advertise and keys have no effect without fleet.bind")
-	}
-}
-
 // keys checks that each key has a name and a secret of its own: with two names
 // for one secret the first or the last would win, by chance of the order.
 func (k *checker) keys() {
@@ -266,6 +218,12 @@ func (k *checker) keys() {
 		k.secretOf(key, i, at, digests)
 		if key.RateLimit != nil {
 			k.rule(at+".rate_limit", *key.RateLimit, inFlightOK, true)
+			if k.RateLimiting.bypasses(key.ID) {
+				k.warn(at+".rate_limit", "remove it, or let bypass_keys skip less", "has no effect: bypass_keys exempts %q from all limits", key.ID)
+			}
+		}
+		if key.MayNameUser && k.RateLimiting.UserHeader == "" && !k.unread("rate_limiting.user_header") {
+			k.wrong(at+".may_name_user", "set rate_limiting.user_header, or remove it", "there is no header to name a user in")
 		}
 	}
 }
@@ -291,101 +249,4 @@ func (k *checker) secretOf(key Key, i int, at string, digests map[[32]byte]int) 
 		return
 	}
 	digests[sum] = i
-}
-
-// upstreams checks where requests go. One without a route is only a warning:
-// it may be there to be switched to.
-func (k *checker) upstreams() {
-	names := map[string]int{}
-	for i, u := range k.Upstreams {
-		at := fmt.Sprintf("upstreams[%d]", i)
-		if u.Name == "" {
-			k.wrong(at+".name", "give it a name for routes to refer to", "the name is missing")
-		} else if first, twice := names[u.Name]; twice {
-			k.wrong(at+".name", "give each upstream its own name", "%q is also the name of upstreams[%d]", u.Name, first)
-		} else {
-			names[u.Name] = i
-		}
-		k.upstreamURL(at+".url", u.URL)
-		if strings.ContainsFunc(u.Credential.Reveal(), func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			k.wrong(at+".credential", "remove line breaks and other control characters", "no HTTP header can carry it")
-		}
-		if u.Kind == KindHTTP && len(u.Models) > 0 {
-			k.wrong(at+".models", "set kind: openai, or remove models", "bodies of kind http are opaque, so no model is known")
-		}
-		k.positive(at+".timeouts.connect", u.Timeouts.Connect)
-		k.positive(at+".timeouts.response_header", u.Timeouts.ResponseHeader)
-		k.positive(at+".timeouts.idle", u.Timeouts.Idle)
-		routed := slices.ContainsFunc(k.Routes, func(r Route) bool { return r.Upstream == u.Name })
-		if !routed && u.Name != "" {
-			k.warn(at, "add a route with upstream: "+u.Name, "no route leads to %q", u.Name)
-		}
-	}
-}
-
-// upstreamURL checks a base address. It is not quoted where it may hold a
-// password.
-func (k *checker) upstreamURL(path, text string) {
-	u, err := url.Parse(text)
-	switch fix := "write an address such as https://api.example.com"; {
-	case text == "":
-		k.wrong(path, fix, "the address is missing")
-	case err != nil:
-		k.wrong(path, fix, "not a URL")
-	case u.User != nil:
-		k.wrong(path, "move it to credential", "the address holds a user name or password")
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		k.wrong(path, fix, "%q is not an http or https address", text)
-	case u.RawQuery != "" || u.Fragment != "":
-		k.wrong(path, fix, "%q holds a query or fragment", text)
-	}
-}
-
-// routes checks the table. The order in the file means nothing (the longest
-// match wins), so that two routes for the same requests are a mistake, never
-// a fallback.
-func (k *checker) routes() {
-	if len(k.Routes) == 0 {
-		k.wrong("routes", "add a route such as {path: /v1/*, upstream: NAME}", "there are no routes, so every request would be 404")
-	}
-	var names []string
-	for _, u := range k.Upstreams {
-		names = append(names, u.Name)
-	}
-	taken := map[string]int{}
-	for i, r := range k.Routes {
-		at := fmt.Sprintf("routes[%d]", i)
-		if bare := strings.TrimSuffix(r.Path, "*"); !strings.HasPrefix(r.Path, "/") || strings.ContainsAny(bare, "*?#") {
-			k.wrong(at+".path", "write a path such as /v1/models or /v1/*", "%q is neither a path nor a prefix that ends in *", r.Path)
-		}
-		for j, m := range r.Methods {
-			if m == "" || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-				k.wrong(fmt.Sprintf("%s.methods[%d]", at, j), "write it in capitals, such as POST", "%q is not an HTTP method", m)
-			}
-		}
-		if !slices.Contains(names, r.Upstream) {
-			fix := "add upstreams first"
-			if len(names) > 0 {
-				fix = didYouMean(r.Upstream, names)
-			}
-			k.wrong(at+".upstream", fix, "there is no upstream %q", r.Upstream)
-		}
-		k.overlap(at, i, r, taken)
-	}
-}
-
-// overlap finds routes that can never be reached because an earlier one has
-// the same path and method.
-func (k *checker) overlap(at string, i int, r Route, taken map[string]int) {
-	methods := r.Methods
-	if len(methods) == 0 {
-		methods = []string{"*"}
-	}
-	for _, m := range methods {
-		if first, twice := taken[m+" "+r.Path]; twice {
-			k.wrong(at, "remove one of them", "routes[%d] has the same path and method", first)
-			return
-		}
-		taken[m+" "+r.Path] = i
-	}
 }

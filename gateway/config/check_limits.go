@@ -26,6 +26,7 @@ const (
 	inFlightOK    inFlight = ""
 	inFlightSlots inFlight = "bounds a tenant's requests, and a model is no tenant"
 	inFlightWhole inFlight = "bounds a tenant's requests, and the whole fleet is no tenant"
+	inFlightAgent inFlight = "bounds a tenant's requests, and an upstream is no tenant"
 )
 
 // dimension is one entry of rate_limiting as the checks see it.
@@ -36,9 +37,10 @@ type dimension struct {
 	tokens bool // whether a token budget means something
 }
 
-// identified is the index of the first dimension that only requests with a key
-// have.
-const identified = 2
+// keyed reports whether only requests with a key have dimension d.
+func (d dimension) keyed() bool {
+	return d.name != "global" && d.name != "per_client" && d.name != "per_backend"
+}
 
 // dimensions lists the entries of rate_limiting, in limiter.Dimensions' order.
 func (r *RateLimiting) dimensions() []dimension {
@@ -49,6 +51,7 @@ func (r *RateLimiting) dimensions() []dimension {
 		{"per_user", &r.PerUser, inFlightOK, true},
 		{"per_team", &r.PerTeam, inFlightOK, true},
 		{"per_model", &r.PerModel, inFlightSlots, true},
+		{"per_backend", &r.PerBackend, inFlightAgent, true},
 	}
 }
 
@@ -59,7 +62,7 @@ func (k *checker) rateLimiting() {
 	if r.LeaseTTL < time.Second {
 		k.wrong("rate_limiting.lease_ttl", "write 1s or more", "%v is too short to be renewed in time", r.LeaseTTL)
 	}
-	for i, d := range r.dimensions() {
+	for _, d := range r.dimensions() {
 		at := "rate_limiting." + d.name
 		k.rule(at, d.limit.Rule, d.slots, d.tokens)
 		for _, id := range slices.Sorted(maps.Keys(d.limit.Overrides)) {
@@ -70,10 +73,11 @@ func (k *checker) rateLimiting() {
 		switch empty := d.limit.Rule == (Rule{}) && len(d.limit.Overrides) == 0; {
 		case empty && d.limit.OnOutage != "":
 			k.warn(at+".on_outage", "add a limit, or remove it", "has no effect: nothing is limited here")
-		case !empty && i >= identified && k.Anonymous && len(k.Keys) == 0:
+		case !empty && d.keyed() && k.Anonymous && len(k.Keys) == 0:
 			k.warn(at, "add keys, or use global and per_client", "has no effect: all requests are anonymous")
 		}
 	}
+	k.inflightScope()
 	k.fairQueuing()
 }
 
@@ -154,6 +158,10 @@ func (k *checker) override(dimension, at, id string) {
 		k.someKey(at, "user", id, func(key Key) string { return key.User })
 	case "per_team":
 		k.someKey(at, "team", id, Key.TeamID)
+	case "per_backend":
+		if !slices.ContainsFunc(k.Upstreams, func(u Upstream) bool { return u.Name == id }) {
+			k.wrong(at, "use the name of one of upstreams", "there is no upstream %q", id)
+		}
 	case "per_model":
 		open := slices.ContainsFunc(k.Upstreams, func(u Upstream) bool {
 			return u.Kind == KindOpenAI && (len(u.Models) == 0 || slices.Contains(u.Models, id))

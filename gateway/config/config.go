@@ -52,18 +52,47 @@ type DrainTimes struct {
 const (
 	ModeEmbedded   = "embedded"   // inside this process; for trying out, one replica only
 	ModeStandalone = "standalone" // one Redis server
+	ModeSentinel   = "sentinel"   // a master and its replicas, watched by sentinels
+	ModeCluster    = "cluster"    // Redis Cluster
+)
+
+// Layouts of the store's keys.
+const (
+	LayoutSingle = "single" // all in one slot: one call per decision
+	LayoutTenant = "tenant" // each tenant's beside each other, shared ones in one slot: two calls
 )
 
 // Redis says where the store is and what to do without it.
 type Redis struct {
-	Mode     string        `yaml:"mode" enum:"embedded|standalone" help:"embedded: inside this process, for one replica; standalone: a Redis server"`
-	Address  string        `yaml:"address" help:"host:port of the Redis server"`
-	Username string        `yaml:"username" help:"ACL user; empty: default"`
-	Password Secret        `yaml:"password" help:"empty: no AUTH"`
-	Database int           `yaml:"database" help:"number of the logical database"`
-	TLS      bool          `yaml:"tls" help:"connect with TLS and verify the server's certificate"`
-	Timeout  time.Duration `yaml:"timeout" help:"one budget for all store calls of an admission; past it on_outage applies"`
-	OnOutage string        `yaml:"on_outage" enum:"fail_closed|fail_open" help:"without a usable store: fail_closed answers 503, fail_open admits and marks the answer"`
+	Mode          string        `yaml:"mode" enum:"embedded|standalone|sentinel|cluster" help:"embedded: inside this process, for one replica; standalone: one Redis server; sentinel: the master that sentinels name; cluster: Redis Cluster"`
+	Address       string        `yaml:"address" help:"host:port of the server, in mode standalone"`
+	Addresses     []string      `yaml:"addresses" help:"host:port of each sentinel (mode sentinel), or of some nodes (mode cluster)"`
+	Sentinel      Sentinel      `yaml:"sentinel" help:"what to ask the sentinels for, and how, in mode sentinel"`
+	Layout        string        `yaml:"layout" enum:"single|tenant" help:"single: all keys in one slot, one call per decision, one node of a cluster does the work; tenant: a tenant's keys beside each other and those of models, upstreams and the whole fleet in one slot, two calls, the work spread over a cluster"`
+	Username      string        `yaml:"username" help:"ACL user; empty: default"`
+	Password      Secret        `yaml:"password" help:"empty: no AUTH"`
+	Database      int           `yaml:"database" help:"number of the logical database; a cluster has 0 only"`
+	TLS           bool          `yaml:"tls" help:"connect with TLS and verify the server's certificate"`
+	TLSFiles      TLSFiles      `yaml:"tls_files" help:"PEM files for TLS"`
+	TLSServerName string        `yaml:"tls_server_name" help:"name that the server's certificate has to be for; empty: the host of its address"`
+	Timeout       time.Duration `yaml:"timeout" help:"one budget for all store calls of an admission; past it on_outage applies"`
+	OnOutage      string        `yaml:"on_outage" enum:"fail_closed|fail_open|local_share" help:"without a usable store: fail_closed answers 503; fail_open admits and marks the answer; local_share limits in this process, to its share of each limit"`
+	Prefetch      bool          `yaml:"prefetch" help:"take tokens of busy buckets in advance, where one tenant alone draws from them: fewer calls, same limits"`
+	DenyCache     bool          `yaml:"deny_cache" help:"refuse here, without a call, what the store has just refused, until it would pass"`
+}
+
+// Sentinel is how to find the master in mode sentinel.
+type Sentinel struct {
+	Master   string `yaml:"master" help:"name of the master, as sentinel.conf has it"`
+	Username string `yaml:"username" help:"ACL user at the sentinels; empty: default"`
+	Password Secret `yaml:"password" help:"password at the sentinels; empty: no AUTH"`
+}
+
+// TLSFiles are PEM files.
+type TLSFiles struct {
+	CA   string `yaml:"ca" help:"certificates of a private authority; empty: those of the system"`
+	Cert string `yaml:"cert" help:"client certificate, with key"`
+	Key  string `yaml:"key" help:"private key of the client certificate"`
 }
 
 // Fleet is the gossip between replicas. With no Bind there is none, and this
@@ -85,6 +114,8 @@ type Key struct {
 	User      string `yaml:"user" help:"whose key it is; what per_user limits go by"`
 	Team      string `yaml:"team" help:"the user's organisation; empty, -, none and default mean no team"`
 	RateLimit *Rule  `yaml:"rate_limit" help:"limits of this key alone, in place of per_api_key"`
+	// MayNameUser is for keys of programs that serve many people.
+	MayNameUser bool `yaml:"may_name_user" help:"requests with this key may name another user in rate_limiting.user_header"`
 }
 
 // Kinds of upstream.
@@ -110,11 +141,21 @@ type UpstreamTimeouts struct {
 	Idle           time.Duration `yaml:"idle" help:"longest silence inside a response body"`
 }
 
-// Route sends the requests of some paths to one upstream.
+// Route sends the requests of some paths to one of its upstreams. It has either
+// Upstream or Upstreams.
 type Route struct {
-	Path     string   `yaml:"path" help:"exact path, or a prefix that ends in *"`
-	Methods  []string `yaml:"methods" help:"HTTP methods; empty: all"`
-	Upstream string   `yaml:"upstream" help:"name of an upstream"`
+	Path      string   `yaml:"path" help:"exact path, or a prefix that ends in *"`
+	Methods   []string `yaml:"methods" help:"HTTP methods; empty: all"`
+	Upstream  string   `yaml:"upstream" help:"name of the upstream"`
+	Upstreams []string `yaml:"upstreams" help:"names of several, in place of upstream: the first that serves the model, has not used up its per_backend limits and can be reached takes the request"`
+}
+
+// Candidates lists the upstreams of r in the order in which they are tried.
+func (r Route) Candidates() []string {
+	if len(r.Upstreams) > 0 {
+		return r.Upstreams
+	}
+	return []string{r.Upstream}
 }
 
 // RateLimiting is what is limited, per dimension, and what waits.
@@ -127,6 +168,11 @@ type RateLimiting struct {
 	PerUser                 Limit         `yaml:"per_user" help:"each user"`
 	PerTeam                 Limit         `yaml:"per_team" help:"each team"`
 	PerModel                Limit         `yaml:"per_model" help:"each model, shared by all tenants"`
+	PerBackend              Limit         `yaml:"per_backend" help:"each upstream, by name; one that is exhausted is passed over for the route's next"`
+	InflightScope           string        `yaml:"inflight_scope" enum:"fleet|replica" help:"how far max_in_flight_requests reaches: fleet counts in the store; replica counts in this process alone and costs no call"`
+	UserHeader              string        `yaml:"user_header" help:"request header that names the user, believed with keys that say may_name_user; empty: none"`
+	Whitelist               []ExemptAddr  `yaml:"whitelist" help:"client addresses that limits do not apply to: CIDRs, or {cidr, skip}"`
+	BypassKeys              []ExemptKey   `yaml:"bypass_keys" help:"API keys that limits do not apply to: ids, or {id, skip}"`
 	FairQueuing             FairQueuing   `yaml:"fair_queuing" help:"the wait line: who waits for a refused request, and whose turn it is"`
 }
 
@@ -135,14 +181,14 @@ type RateLimiting struct {
 type Limit struct {
 	Rule      `yaml:",inline"`
 	Overrides map[string]Rule `yaml:"overrides" help:"rules of single identities, each in place of the whole rule"`
-	OnOutage  string          `yaml:"on_outage" enum:"fail_closed|fail_open" help:"in place of redis.on_outage for this dimension"`
+	OnOutage  string          `yaml:"on_outage" enum:"fail_closed|fail_open|local_share" help:"in place of redis.on_outage for this dimension"`
 }
 
 // Rule is the set of limits of one identity. The zero Rule limits nothing.
 type Rule struct {
 	Requests            *Rate `yaml:"requests" help:"requests started; absent: unlimited"`
 	Tokens              *Rate `yaml:"tokens" help:"LLM tokens, estimated at the start and settled at the end; absent: unlimited"`
-	MaxInFlightRequests int   `yaml:"max_in_flight_requests" help:"requests running at once over the fleet; 0: unlimited"`
+	MaxInFlightRequests int   `yaml:"max_in_flight_requests" help:"requests running at once over the fleet, or in each replica (see inflight_scope); 0: unlimited"`
 }
 
 // Rate is a token bucket that starts full.
@@ -160,6 +206,11 @@ const (
 	ScopeReplica   = "replica" // each replica orders its own waiters
 	ScopeGossip    = "gossip"  // by what gossip tells of the fleet's service
 	ScopeExact     = "exact"   // the store keeps everybody's place
+)
+
+// Scopes of in-flight caps.
+const (
+	ScopeFleet = "fleet" // the store counts; see also ScopeReplica
 )
 
 // FairQueuing configures the wait line. Off, every refusal is answered at once.
@@ -202,12 +253,13 @@ func Default() *Config {
 			Drain:       DrainTimes{Grace: 30 * time.Second},
 		},
 		Redis: Redis{
-			Mode: ModeEmbedded, Address: "127.0.0.1:6379",
-			Timeout: 50 * time.Millisecond, OnOutage: "fail_closed",
+			Mode: ModeEmbedded, Address: "127.0.0.1:6379", Layout: LayoutSingle,
+			Timeout: 50 * time.Millisecond, OnOutage: "fail_closed", DenyCache: true,
 		},
 		RateLimiting: RateLimiting{
 			DefaultCompletionTokens: 512,
 			LeaseTTL:                10 * time.Second,
+			InflightScope:           ScopeFleet,
 			FairQueuing: FairQueuing{
 				TenantDimension: "user", DefaultWeight: 1,
 				Discipline: DisciplineSWRR, FairnessScope: ScopeExact,

@@ -268,6 +268,32 @@ func TestLimiterAccepts(t *testing.T) {
 	})
 }
 
+func TestExemptions(t *testing.T) {
+	c := mustParse(t, base+`
+rate_limiting:
+  whitelist: ["${NONE:-10.1.2.3}", {cidr: 10.0.0.0/8}, {cidr: 11.0.0.0/8, skip: [requests, tokens]}]
+  bypass_keys: [{id: a, skip: [inflight]}]
+`)
+	r := c.RateLimiting
+	if r.Whitelist[0].CIDR != "10.1.2.3" || r.BypassKeys[0].ID != "a" {
+		t.Errorf("got %+v, %+v", r.Whitelist, r.BypassKeys)
+	}
+	for i, want := range []limiter.Skip{limiter.SkipAll, limiter.SkipAll, limiter.SkipRequests | limiter.SkipTokens} {
+		if got := r.Whitelist[i].Skips(); got != want {
+			t.Errorf("whitelist[%d] skips %b, want %b", i, got, want)
+		}
+	}
+	if got := r.BypassKeys[0].Skips(); got != limiter.SkipInFlight {
+		t.Errorf("the key skips %b", got)
+	}
+	classes, _ := reflect.TypeFor[ExemptKey]().FieldByName("Skip")
+	for _, word := range strings.Split(classes.Tag.Get("enum"), "|") {
+		if skips[word] == 0 {
+			t.Errorf("%q is accepted and skips nothing", word)
+		}
+	}
+}
+
 func TestClientIdentity(t *testing.T) {
 	for in, want := range map[string]string{
 		"10.0.0.1":             "10.0.0.1",
@@ -329,8 +355,11 @@ func TestKeySum(t *testing.T) {
 func TestShowMasksSecretsAndReadsBack(t *testing.T) {
 	c := mustParse(t, base+`
 server: {admin_token: hunter2}
-redis: {mode: standalone, password: hunter2}
+redis: {mode: sentinel, addresses: ["127.0.0.1:26379"], password: hunter2, sentinel: {master: m, password: hunter2}}
 rate_limiting:
+  whitelist: [10.0.0.0/8, {cidr: "2001:db8::/32", skip: [requests, queue]}]
+  bypass_keys: [a]
+  per_backend: {requests: {limit: 100, per: 1m}, on_outage: local_share}
   per_user:
     requests: {limit: 5, per: 1s}
     overrides: {ann: {tokens: {limit: 7, per: 1m, burst: 9}}}
@@ -348,7 +377,10 @@ rate_limiting:
 	// Everything but the key's digest is accepted as it is shown.
 	back := strings.Replace(text, c.Keys[0].shortDigest(), Digest("secret-a"), 1)
 	again := mustParse(t, back)
-	c.Server.AdminToken, c.Redis.Password, c.Upstreams[0].Credential = Masked, Masked, Masked
+	c.Server.AdminToken, c.Redis.Password, c.Redis.Sentinel.Password, c.Upstreams[0].Credential = Masked, Masked, Masked, Masked
+	if !reflect.DeepEqual(c.Redis, again.Redis) || !reflect.DeepEqual(c.RateLimiting.Whitelist, again.RateLimiting.Whitelist) {
+		t.Errorf("the store or exemptions changed:\n%+v\n%+v", c.Redis, again.Redis)
+	}
 	if a, b := c.Limiter(), again.Limiter(); !reflect.DeepEqual(a, b) {
 		t.Errorf("limits changed: %+v, %+v", a, b)
 	}

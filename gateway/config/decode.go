@@ -156,6 +156,8 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		// of a section means something, it has to be written as {}.
 	case v.Kind() == reflect.Struct && n.Kind == yaml.MappingNode:
 		d.mapping(n, v, path)
+	case short[v.Type()] && n.Kind == yaml.ScalarNode && !isNull(n):
+		d.scalar(n, v.Field(0), path)
 	case v.Kind() == reflect.Map && n.Kind == yaml.MappingNode:
 		d.entries(n, v, path)
 	case v.Kind() == reflect.Slice && n.Kind == yaml.SequenceNode:
@@ -354,6 +356,9 @@ func wanted(t reflect.Type) string {
 	case reflect.Map:
 		return "a mapping"
 	case reflect.Struct:
+		if short[t] {
+			return "text, or a mapping with " + strings.Join(fieldNames(fieldsOf(t)), ", ")
+		}
 		return "a mapping with " + strings.Join(fieldNames(fieldsOf(t)), ", ")
 	}
 	return "text"

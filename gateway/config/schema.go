@@ -36,6 +36,9 @@ func schemaOf(v reflect.Value, f field, defaults bool) map[string]any {
 	switch t.Kind() {
 	case reflect.Struct:
 		s = objectSchema(v, defaults)
+		if short[t] {
+			s = map[string]any{"anyOf": []any{map[string]any{"type": "string"}, s}}
+		}
 	case reflect.Map:
 		s["type"] = []string{"object", "null"}
 		s["additionalProperties"] = schemaOf(reflect.Zero(t.Elem()), field{}, false)
@@ -45,7 +48,7 @@ func schemaOf(v reflect.Value, f field, defaults bool) map[string]any {
 			item = reflect.ValueOf(DefaultUpstream())
 		}
 		s["type"] = []string{"array", "null"}
-		s["items"] = schemaOf(item, field{}, upstream)
+		s["items"] = schemaOf(item, field{tag: itemTag(f.tag)}, upstream)
 	default:
 		s = scalarSchema(t, f)
 	}
@@ -56,6 +59,15 @@ func schemaOf(v reflect.Value, f field, defaults bool) map[string]any {
 		}
 	}
 	return s
+}
+
+// itemTag is the tag of a list's items: they are of its enum, and have no help
+// of their own.
+func itemTag(list reflect.StructTag) reflect.StructTag {
+	if choices := list.Get("enum"); choices != "" {
+		return reflect.StructTag(fmt.Sprintf("enum:%q", choices))
+	}
+	return ""
 }
 
 // objectSchema describes a struct: every field by name, and nothing else. Null
@@ -75,13 +87,20 @@ func objectSchema(v reflect.Value, defaults bool) map[string]any {
 		reflect.TypeFor[Weight]():   {"identity", "weight"},
 		reflect.TypeFor[Key]():      {"id"},
 		reflect.TypeFor[Upstream](): {"name", "url"},
-		reflect.TypeFor[Route]():    {"path", "upstream"},
+		reflect.TypeFor[Route]():    {"path"},
+
+		reflect.TypeFor[ExemptAddr](): {"cidr"},
+		reflect.TypeFor[ExemptKey]():  {"id"},
 	}[v.Type()]
 	if required != nil {
 		s["required"] = required
 	}
-	if v.Type() == reflect.TypeFor[Key]() {
-		s["oneOf"] = []any{map[string]any{"required": []string{"key"}}, map[string]any{"required": []string{"digest"}}}
+	for t, either := range map[reflect.Type][2]string{
+		reflect.TypeFor[Key](): {"key", "digest"}, reflect.TypeFor[Route](): {"upstream", "upstreams"},
+	} {
+		if v.Type() == t {
+			s["oneOf"] = []any{map[string]any{"required": either[:1]}, map[string]any{"required": either[1:]}}
+		}
 	}
 	return s
 }

@@ -35,6 +35,9 @@ func nodeOf(v reflect.Value) *yaml.Node {
 		}
 		return nodeOf(v.Elem())
 	case reflect.Struct:
+		if short[v.Type()] && v.FieldByName("Skip").Len() == 0 {
+			return scalarNode(v.Field(0))
+		}
 		return structNode(v)
 	case reflect.Slice:
 		n := &yaml.Node{Kind: yaml.SequenceNode}
@@ -68,6 +71,10 @@ func structNode(v reflect.Value) *yaml.Node {
 			value = v.FieldByName("Limit")
 		case v.Type() == reflect.TypeFor[Limit]() && f.name == "on_outage" && value.IsZero():
 			continue
+		case v.Type() == reflect.TypeFor[Redis]() && !v.Interface().(Redis).has(f.name):
+			continue // it would read as if it had an effect
+		case v.Type() == reflect.TypeFor[Route]() && value.IsZero() && (f.name == "upstream" || f.name == "upstreams"):
+			continue // it has the other
 		}
 		if child := nodeOf(value); child != nil {
 			n.Content = append(n.Content, text(f.name), child)
