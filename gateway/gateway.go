@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"sync/atomic"
@@ -47,9 +46,7 @@ type Gateway struct {
 	routes  []route
 	api     http.Handler
 	admin   http.Handler
-	// spread returns a random number in 0..n/10, the jitter of waits. Tests
-	// make it constant.
-	spread func(n int64) int64
+	spread  jitter // of waits; tests make it constant
 
 	draining atomic.Bool
 	running  atomic.Int64 // requests being served or waiting
@@ -66,7 +63,7 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 	}
 	g := &Gateway{
 		cfg: cfg, limiter: l, opts: opts, log: opts.Logger,
-		spread: func(n int64) int64 { return rand.Int64N(max(n, 0)/10 + 1) },
+		spread: spread,
 	}
 	var errs [4]error
 	g.keys, errs[0] = principals(cfg.Keys)

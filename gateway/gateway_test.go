@@ -509,7 +509,7 @@ func TestWaitRoundsUp(t *testing.T) {
 		{0, 1, 1}, {1, 1, 1}, {time.Microsecond, 1, 1}, {time.Second, 1, 1000}, {time.Second + 1, 2, 1001},
 		{1240 * time.Millisecond, 2, 1240}, {time.Hour, 3600, 3600000},
 	} {
-		if secs, ms := g.wait(test.wait); secs != test.secs || ms != test.ms {
+		if secs, ms := g.spread.wait(test.wait); secs != test.secs || ms != test.ms {
 			t.Errorf("wait(%v) = %d s, %d ms; want %d, %d", test.wait, secs, ms, test.secs, test.ms)
 		}
 	}

@@ -169,7 +169,7 @@ func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
 	if r.RetryAfter == limiter.Never {
 		h.Set("x-should-retry", "false")
 	} else {
-		secs, d.RetryAfterMS = g.wait(r.RetryAfter)
+		secs, d.RetryAfterMS = g.spread.wait(r.RetryAfter)
 		setRetry(h, secs, d.RetryAfterMS)
 	}
 	switch r.Class {
@@ -196,11 +196,11 @@ func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
 // refused together do not return together. Seconds are spread from 10 s on:
 // below, a second more would be more than a tenth. Milliseconds are never more
 // than the seconds say.
-func (g *Gateway) wait(d time.Duration) (secs, ms int64) {
+func (j jitter) wait(d time.Duration) (secs, ms int64) {
 	secs = max(seconds(d), 1)
 	ms = max(int64((d+time.Millisecond-1)/time.Millisecond), 1)
-	secs += g.spread(secs)
-	return secs, min(ms+g.spread(ms), 1000*secs)
+	secs += j(secs)
+	return secs, min(ms+j(ms), 1000*secs)
 }
 
 // explanations say in words what a reason means; %s is the limit.
