@@ -52,6 +52,9 @@ type BidVerdict struct {
 	// Finish is the tenant's finish tag, Since what to send next time, both in
 	// virtual time: whole tokens divided by weight.
 	Finish, Since float64
+	// Err, if not nil, wraps ErrUnavailable: a Local verdict that leaves out this
+	// bid, whose limits forbid deciding without the store. It waits.
+	Err error
 }
 
 // TurnsVerdict is the store's decision on Turns.
@@ -63,4 +66,7 @@ type TurnsVerdict struct {
 	Wait, Bucket time.Duration
 	// Before and After are the pool's virtual time around this call.
 	Before, After float64
+	// Local is as in Verdict: bids were served in the order given, for tags and
+	// virtual time are out of reach, and theirs here mean nothing.
+	Local bool
 }

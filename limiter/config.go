@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -129,7 +130,8 @@ type Config struct {
 	Fair   FairConfig
 	// DefaultOutage applies to every dimension without an entry in OnOutage;
 	// empty means FailClosed. A request that several policies apply to fails
-	// closed if any of them says so.
+	// closed if any of them says so; else it is decided by the dimensions of
+	// LocalShare alone.
 	DefaultOutage OutagePolicy
 	OnOutage      map[Dimension]OutagePolicy
 	// Homes names a tenant's home in all its buckets and slots, for stores that
@@ -262,14 +264,16 @@ func (f FairConfig) tenant(r Request) (Tenant, bool) {
 	return Tenant{}, false
 }
 
-// outage returns the policy for a request that dims apply to.
+// OutageOf returns the policy of one dimension.
+func (c Config) OutageOf(d Dimension) OutagePolicy {
+	return cmp.Or(c.OnOutage[d], c.DefaultOutage, FailClosed)
+}
+
+// outage returns the policy for a request that dims apply to and that the store
+// has left undecided. Where local shares are possible, they come as verdicts.
 func (c Config) outage(dims []Dimension) OutagePolicy {
 	for _, d := range dims {
-		p, ok := c.OnOutage[d]
-		if !ok {
-			p = c.DefaultOutage
-		}
-		if p != FailOpen {
+		if c.OutageOf(d) != FailOpen {
 			return FailClosed
 		}
 	}

@@ -33,7 +33,7 @@ type Grant struct {
 	levels   Levels
 	line     *LineInfo
 	waited   *waiter // nil if never queued
-	degraded bool
+	degraded string  // see Degraded
 	finished atomic.Bool
 }
 
@@ -44,11 +44,21 @@ func (g *Grant) Levels() Levels { return g.levels }
 // Line describes the wait, nil if the request started at once.
 func (g *Grant) Line() *LineInfo { return g.line }
 
-// Degraded is empty for a normal grant, and "open" for one given without the
-// store's word while it was out (see FailOpen).
-func (g *Grant) Degraded() string {
-	if g.degraded {
-		return "open"
+// Degraded is empty for a normal grant. While the store was out it is "open"
+// for one given without anybody's word (see FailOpen), and "local" for one by
+// this replica's share of the limits (see LocalShare).
+func (g *Grant) Degraded() string { return g.degraded }
+
+// Values of Degraded.
+const (
+	degradedOpen  = "open"
+	degradedLocal = "local"
+)
+
+// degraded names what is special about v.
+func (v Verdict) degraded() string {
+	if v.Local {
+		return degradedLocal
 	}
 	return ""
 }
@@ -63,13 +73,14 @@ func (g *Grant) Done(o Outcome) {
 		return
 	}
 	g.limiter.running.Add(-1)
-	if g.degraded {
+	if g.degraded == degradedOpen {
 		return // it took nothing
 	}
 	if g.waited != nil {
 		g.limiter.lines.settle(g.waited, o)
 	}
 	s := g.demand.settlement(o)
+	s.Local = g.degraded == degradedLocal
 	for _, slot := range s.Free {
 		g.limiter.metrics.slots.add(slot, -1)
 	}

@@ -62,7 +62,7 @@ func (l *Limiter) Decide(ctx context.Context, asks []Ask) (Decision, error) {
 	switch {
 	case errors.Is(err, ErrUnavailable) && l.policyOf(take) == FailOpen:
 		l.metrics.outage.WithLabelValues(string(FailOpen)).Inc()
-		d.Degraded = "open"
+		d.Degraded = degradedOpen
 		return d, nil
 	case errors.Is(err, ErrUnavailable):
 		l.metrics.outage.WithLabelValues(string(FailClosed)).Inc()
@@ -70,7 +70,7 @@ func (l *Limiter) Decide(ctx context.Context, asks []Ask) (Decision, error) {
 	case err != nil:
 		return Decision{}, err
 	}
-	d.OK = v.OK
+	d.OK, d.Degraded = v.OK, v.degraded()
 	for i := range asks {
 		if at[i] >= 0 {
 			d.Answers[i] = take.Charges[at[i]].answer(v.Charges[at[i]])

@@ -17,7 +17,7 @@ func (s *lines) leaveLocked(w *waiter) {
 		select {
 		case a := <-w.turn: // never read
 			if a.verdict.OK {
-				s.store.Settle(w.line.undo(w))
+				s.store.Settle(w.line.undo(w, a.verdict.Local))
 			}
 		default:
 		}
@@ -156,7 +156,7 @@ func (s *lines) refuse(w *waiter, reason Reason, last *Refusal) *Refusal {
 	s.locateLocked(w, now)
 	r := &Refusal{
 		Dimension: ln.bucket.Dimension, Class: Requests, Reason: reason, Levels: last.Levels,
-		RetryAfter: max(s.estimateLocked(w, now), time.Millisecond), Line: w.refusedInfo(now),
+		RetryAfter: max(s.estimateLocked(w, now), time.Millisecond), Line: w.refusedInfo(now), Degraded: last.Degraded,
 	}
 	s.leaveLocked(w)
 	s.pumpLocked(ln, now)

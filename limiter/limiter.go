@@ -60,6 +60,7 @@ func (l *Limiter) publish() {
 		case <-l.stop:
 			return
 		case now := <-tick.C:
+			l.metrics.timeOutage(l.cfg, l.store.Health().Usable, publishEvery)
 			l.fleet.Publish(l.lines.share(now), l.running.Load())
 		}
 	}
@@ -121,16 +122,21 @@ func (l *Limiter) decide(d *demand, v Verdict, err error) (grant *Grant, refusal
 		if l.cfg.outage(d.dims) == FailOpen {
 			l.metrics.outage.WithLabelValues(string(FailOpen)).Inc()
 			l.running.Add(1)
-			return &Grant{limiter: l, demand: d, degraded: true}, nil, nil, nil
+			return &Grant{limiter: l, demand: d, degraded: degradedOpen}, nil, nil, nil
 		}
 		l.metrics.outage.WithLabelValues(string(FailClosed)).Inc()
 		return nil, nil, nil, err
 	case err != nil:
 		return nil, nil, nil, err
-	case v.OK:
+	}
+	if v.Local {
+		l.metrics.outage.WithLabelValues(string(LocalShare)).Inc()
+	}
+	if v.OK {
 		return l.grant(d, v), nil, nil, nil
 	}
 	refusal = d.refusal(v)
+	refusal.Degraded = v.degraded()
 	if refusal.Class == InFlight {
 		l.metrics.refuseSlots(d.take.Slots, v.Full)
 	}
@@ -146,7 +152,7 @@ func (l *Limiter) grant(d *demand, v Verdict) *Grant {
 	for _, s := range d.take.Slots {
 		l.metrics.slots.add(s.Slot, 1)
 	}
-	return &Grant{limiter: l, demand: d, levels: d.levels(v)}
+	return &Grant{limiter: l, demand: d, levels: d.levels(v), degraded: v.degraded()}
 }
 
 // waiter returns r as somebody who may stand in a line, nil if it may not.

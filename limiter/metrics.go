@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -17,6 +18,7 @@ type metrics struct {
 	grants, refused *prometheus.CounterVec
 	slotRefusals    *prometheus.CounterVec
 	outage, bugs    *prometheus.CounterVec
+	outageTime      *prometheus.CounterVec
 	entitled        *prometheus.CounterVec
 	received        *prometheus.CounterVec
 	slots           *slotGauge
@@ -48,6 +50,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		entitled:     counter("rate_limit_fair_queue_entitled_cost_total", "Cost that tenants of contended pools were entitled to: this replica's part of the fleet's.", "tenant"),
 		received:     counter("rate_limit_fair_queue_received_cost_total", "Cost that tenants of contended pools were served here.", "tenant"),
 		outage:       counter("headway_limiter_outage_decisions_total", "Requests decided by outage policy while the store could not.", "policy"),
+		outageTime:   counter("headway_limiter_outage_seconds_total", "Time in which the store was unusable, for each outage policy that some limit has.", "policy"),
 		bugs:         counter("headway_limiter_bugs_total", "Broken invariants seen, by kind; anything but zero is a bug.", "kind"),
 		slots:        newSlotGauge(),
 		tenantNames:  labelCap{seen: map[ID]bool{}},
@@ -57,11 +60,25 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.depth, m.tenants, m.wait, m.grants, m.refused, m.entitled, m.received, m.slotRefusals, m.outage, m.bugs, m.slots,
+		m.depth, m.tenants, m.wait, m.grants, m.refused, m.entitled, m.received, m.slotRefusals, m.outage, m.outageTime, m.bugs, m.slots,
 	} {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)
+}
+
+// timeOutage adds d to the policies in force if the store is unusable.
+func (m *metrics) timeOutage(c Config, usable bool, d time.Duration) {
+	if usable {
+		return
+	}
+	policies := map[OutagePolicy]bool{}
+	for dim := range c.Limits {
+		policies[c.OutageOf(dim)] = true
+	}
+	for p := range policies {
+		m.outageTime.WithLabelValues(string(p)).Add(d.Seconds())
+	}
 }
 
 // refuseSlots counts a refusal for each slot that was full.

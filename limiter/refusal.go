@@ -58,6 +58,8 @@ type Refusal struct {
 	Line *LineInfo
 	// Levels are those of the caller's own API-key buckets.
 	Levels Levels
+	// Degraded is as in Grant.Degraded.
+	Degraded string
 }
 
 // Error implements error.

@@ -56,6 +56,15 @@ func (s *lines) absorbLocked(ln *line, now time.Time) {
 	}
 }
 
+// followAccounts orders a line of turns by what gossip tells of its tenants.
+func (ln *line) followAccounts() {
+	for id, acc := range ln.accounts.tenants {
+		if acc.here > 0 {
+			ln.turns.order.Learn(string(id), acc.finish, 0)
+		}
+	}
+}
+
 // book records a request that was admitted without waiting, where a line keeps
 // accounts.
 func (s *lines) book(d *demand, t Tenant) {

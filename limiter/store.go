@@ -61,6 +61,9 @@ type Verdict struct {
 	Charges []ChargeVerdict
 	// Full has one entry per Take.Slots: whether that slot was refused.
 	Full []bool
+	// Local says that the store was out of reach, and this replica decided alone
+	// by its share of the limits (see LocalShare).
+	Local bool
 }
 
 // ChargeVerdict is one bucket's part of a Verdict.
@@ -85,6 +88,7 @@ type Adjustment struct {
 type Settlement struct {
 	Adjust []Adjustment
 	Free   []SlotID // one entry per slot held
+	Local  bool     // as in the Verdict that granted it
 }
 
 // Health is what readiness and debug pages say of a store.

@@ -36,6 +36,21 @@ type turns struct {
 	next    time.Time // no call before, unless somebody new came
 	pace    pace
 	bids    []*fairq.TagItem[*waiter] // of the call under way
+	// local says that the store is out, and tags are those of gossip's accounts:
+	// on another scale than the store's.
+	local bool
+}
+
+// hear takes over the virtual time of an answer, or that the store is out.
+func (t *turns) hear(now time.Time, v TurnsVerdict) {
+	if t.local && !v.Local {
+		t.order.Forget()
+	}
+	if t.local = v.Local; v.Local {
+		t.pace = pace{}
+	} else {
+		t.hear(now, v)
+	}
 }
 
 // busyFor is how long a pool is taken for contended after somebody waited.
@@ -130,6 +145,9 @@ func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
 		s.starveLocked(ln)
 		return
 	}
+	if t.local {
+		ln.followAccounts()
+	}
 	t.bids = t.order.Best(now, bidsPerCall+1, t.bids)
 	t.calling = true
 	s.asking++
@@ -147,6 +165,9 @@ func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
 		call.Bids[i] = Bid{
 			Tenant: w.tenant.ID, Weight: w.tenant.Weight, Cost: int64(w.cost),
 			Since: t.order.Since(it), Rest: w.demand.without(ln.bucket),
+		}
+		if t.local {
+			call.Bids[i].Since = Unknown
 		}
 		call.More -= call.Bids[i].Cost
 	}
@@ -177,7 +198,9 @@ func (s *lines) call(ln *line, call Turns, waiters []*waiter) {
 			t.next, ln.restTill = now.Add(max(v.Wait, pollFloor, call.Grace-claimGrace)), now.Add(v.Bucket)
 		}
 		for i, w := range waiters {
-			t.order.Learn(string(w.tenant.ID), v.Bids[i].Finish, v.Bids[i].Since)
+			if !v.Local {
+				t.order.Learn(string(w.tenant.ID), v.Bids[i].Finish, v.Bids[i].Since)
+			}
 			s.bidLocked(ln, w, now, v.Bids[i])
 		}
 	}
@@ -187,6 +210,10 @@ func (s *lines) call(ln *line, call Turns, waiters []*waiter) {
 
 // bidLocked carries out what became of one waiter's bid.
 func (s *lines) bidLocked(ln *line, w *waiter, now time.Time, v BidVerdict) {
+	if v.Err != nil {
+		s.tellLocked(w, answer{err: v.Err})
+		return
+	}
 	if v.State == BidWaits {
 		if w.state == queued && ln.restTill.After(w.deadline) {
 			s.locateLocked(w, now)
@@ -198,7 +225,7 @@ func (s *lines) bidLocked(ln *line, w *waiter, now time.Time, v BidVerdict) {
 	switch {
 	case v.State == BidGranted && w.line != ln || w.state != queued:
 		if v.State == BidGranted { // it left meanwhile
-			s.store.Settle(ln.undo(w))
+			s.store.Settle(ln.undo(w, v.Rest.Local))
 		}
 	case v.State == BidGranted:
 		ln.turns.order.Remove(&w.bid, true)
@@ -214,9 +241,11 @@ func (s *lines) bidLocked(ln *line, w *waiter, now time.Time, v BidVerdict) {
 	}
 }
 
-// undo gives back what a turn of w took at ln, and the turn itself.
-func (ln *line) undo(w *waiter) Settlement {
+// undo gives back what a turn of w took at ln, and the turn itself. local is as
+// in the verdict that granted it.
+func (ln *line) undo(w *waiter, local bool) Settlement {
 	s := w.demand.undo()
+	s.Local = local
 	for i := range s.Adjust {
 		if a := &s.Adjust[i]; ln.turns != nil && a.Bucket == ln.bucket {
 			a.Tenant, a.Weight = w.tenant.ID, w.tenant.Weight

@@ -253,6 +253,17 @@ func (q *Tagged[T]) Learn(tenant string, finish, since float64) {
 	}
 }
 
+// Forget makes every tenant one that was never bid for, when what was learnt of
+// them is of another fleet's, or nobody's, virtual time.
+func (q *Tagged[T]) Forget() {
+	for _, t := range q.tenants {
+		t.finish, t.since, t.told = 0, Unknown, false
+		if t.in != &q.resting {
+			q.move(t, &q.fresh)
+		}
+	}
+}
+
 // Rest takes the item's tenant out of the order until an instant, or a later
 // one if it rests already.
 func (q *Tagged[T]) Rest(now time.Time, it *TagItem[T], until time.Time) {
