@@ -34,7 +34,7 @@ func (g *Gateway) adminEdge() http.Handler {
 // authorized compares digests, so that neither content nor length of the token
 // can be measured.
 func (g *Gateway) authorized(r *http.Request) bool {
-	want := g.cfg.Server.AdminToken.Reveal()
+	want := g.tables.Load().cfg.Server.AdminToken.Reveal()
 	if want == "" {
 		return true
 	}
@@ -107,7 +107,7 @@ func (g *Gateway) readiness() readiness {
 	}
 	if !health.Usable {
 		out.Reasons = append(out.Reasons, "store: "+health.State)
-		out.Ready = g.cfg.Redis.OnOutage == string(limiter.FailOpen)
+		out.Ready = g.tables.Load().cfg.Redis.OnOutage == string(limiter.FailOpen)
 	}
 	if out.Draining {
 		out.Reasons = append(out.Reasons, "draining")

@@ -12,13 +12,13 @@ import (
 // serve answers one request: who asks, for what, at which cost; may it start;
 // pass it on; settle.
 func (g *Gateway) serve(x *exchange, r *http.Request) {
-	up, ok := g.route(r)
+	up, ok := x.route(r)
 	if !ok {
 		x.fail(unknownURL(r))
 		return
 	}
 	x.upstream = up.Name
-	ids, who := g.identify(r)
+	ids, who := x.identify(r)
 	if who == unknown {
 		g.deny(x, r, ids)
 		return
@@ -113,9 +113,9 @@ func (g *Gateway) describe(h http.Header, grant *limiter.Grant) {
 
 // enter takes a place among the requests served at once; false means
 // that there is none. Every true is followed by one g.running.Add(-1).
-func (g *Gateway) enter() bool {
+func (g *Gateway) enter(t *tables) bool {
 	n := g.running.Add(1)
-	if most := g.cfg.Server.MaxConcurrentRequests; most > 0 && n > int64(most) {
+	if most := t.cfg.Server.MaxConcurrentRequests; most > 0 && n > int64(most) {
 		g.running.Add(-1)
 		return false
 	}

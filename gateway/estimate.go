@@ -57,13 +57,13 @@ type body struct {
 // is media or a form with files; other bodies are not looked at.
 func (g *Gateway) estimate(x *exchange, r *http.Request, up *upstream) (job, *failure) {
 	if up.Kind != config.KindOpenAI || r.ContentLength == 0 || (opaque(r.Header) && !startsObject(r)) {
-		b, wrong := g.passing(r)
+		b, wrong := passing(r, x.cfg.Server.MaxUpload)
 		return job{body: b}, wrong
 	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return job{}, &encodedBody
 	}
-	data, wrong := readBody(r, g.cfg.Server.MaxBody)
+	data, wrong := readBody(r, x.cfg.Server.MaxBody)
 	if wrong != nil {
 		return job{}, wrong
 	}
@@ -84,14 +84,13 @@ func (g *Gateway) estimate(x *exchange, r *http.Request, up *upstream) (job, *fa
 		f := unknownModel(asked.model)
 		return job{}, &f
 	}
-	j.model, j.tokens = asked.model, asked.cost(r.URL.Path, g.cfg.RateLimiting.DefaultCompletionTokens)
+	j.model, j.tokens = asked.model, asked.cost(r.URL.Path, x.cfg.RateLimiting.DefaultCompletionTokens)
 	return j, nil
 }
 
 // passing prepares a body that is not looked at: streamed, but for small ones.
 // A body of unknown length is bounded while it streams (see upload).
-func (g *Gateway) passing(r *http.Request) (body, *failure) {
-	most := g.cfg.Server.MaxUpload
+func passing(r *http.Request, most config.Size) (body, *failure) {
 	switch {
 	case r.ContentLength == 0:
 		return body{}, nil

@@ -56,7 +56,7 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, out
 	dog := watch(cancel, up.Timeouts)
 	defer dog.hold()
 
-	resp, err := up.transport.RoundTrip(g.outbound(ctx, x, r, up, j.body, dog))
+	resp, err := up.transport.RoundTrip(outbound(ctx, x, r, up, j.body, dog))
 	if err != nil {
 		f, provider := broken(ctx, err, j.body.most)
 		outcome.Failed = provider
@@ -97,7 +97,7 @@ func broken(ctx context.Context, err error, most config.Size) (failure, bool) {
 // outbound makes the upstream's request: the caller's, without what belongs to
 // the caller's connection and credential, and with what the upstream should
 // know of us.
-func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, up *upstream, b body, dog *watchdog) *http.Request {
+func outbound(ctx context.Context, x *exchange, r *http.Request, up *upstream, b body, dog *watchdog) *http.Request {
 	base := up.base
 	out := (&http.Request{
 		Method: r.Method,
@@ -109,10 +109,10 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, up
 		Header: endToEnd(r.Header),
 		Host:   base.Host,
 	}).WithContext(ctx)
-	g.setBody(out, b, dog)
+	setBody(out, b, dog)
 	h := out.Header
-	g.setCredential(h, up)
-	g.setForwarded(h, r)
+	x.setCredential(h, up)
+	x.setForwarded(h, r)
 	h.Set("X-Request-Id", x.id)
 	h.Del("Expect") // the body is here, or its sender was told to go on
 	if _, ok := h["User-Agent"]; !ok {
@@ -129,7 +129,7 @@ func (g *Gateway) outbound(ctx context.Context, x *exchange, r *http.Request, up
 // the upstream sees a Content-Length where there was one. One held in memory can be sent again, so that the
 // transport may retry when a kept connection turns out to be dead before
 // anything was written.
-func (g *Gateway) setBody(out *http.Request, b body, dog *watchdog) {
+func setBody(out *http.Request, b body, dog *watchdog) {
 	switch {
 	case b.stream != nil:
 		out.ContentLength = b.length
@@ -144,10 +144,10 @@ func (g *Gateway) setBody(out *http.Request, b body, dog *watchdog) {
 // setCredential replaces the caller's credential by the upstream's. Where the
 // upstream has none and callers need none here, what is no key of ours stays:
 // it is between the caller and the upstream.
-func (g *Gateway) setCredential(h http.Header, up *upstream) {
+func (t *tables) setCredential(h http.Header, up *upstream) {
 	for _, name := range keyHeaders {
-		_, ours := g.principal(h.Get(name))
-		if ours || up.Credential != "" || !g.cfg.Anonymous {
+		_, ours := t.principal(h.Get(name))
+		if ours || up.Credential != "" || !t.cfg.Anonymous {
 			h.Del(name)
 		}
 	}
@@ -159,13 +159,13 @@ func (g *Gateway) setCredential(h http.Header, up *upstream) {
 // setForwarded says who the caller is, in the headers that servers commonly
 // read. What a peer that is no trusted proxy
 // claims about that is replaced, not extended.
-func (g *Gateway) setForwarded(h http.Header, r *http.Request) {
+func (t *tables) setForwarded(h http.Header, r *http.Request) {
 	peer := peerAddr(r)
 	proto := "http"
 	if r.TLS != nil {
 		proto = "https"
 	}
-	if !contains(g.trusted, peer) {
+	if !contains(t.trusted, peer) {
 		for _, name := range [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip"} {
 			h.Del(name)
 		}

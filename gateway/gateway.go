@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,14 +35,11 @@ type Options struct {
 // owns no goroutines and needs no Close, but idle connections to upstreams
 // stay until CloseIdle.
 type Gateway struct {
-	cfg     *config.Config
+	tables  atomic.Pointer[tables]
 	limiter *limiter.Limiter
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
-	keys    map[[32]byte]principal // by SHA-256 of the raw key
-	trusted []netip.Prefix
-	routes  []route
 	api     http.Handler
 	admin   http.Handler
 	spread  jitter // of waits; tests make it constant
@@ -62,17 +58,15 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 		opts.Store = func() limiter.Health { return limiter.Health{Usable: true, State: "ok"} }
 	}
 	g := &Gateway{
-		cfg: cfg, limiter: l, opts: opts, log: opts.Logger,
+		limiter: l, opts: opts, log: opts.Logger,
 		spread: spread,
 	}
-	var errs [4]error
-	g.keys, errs[0] = principals(cfg.Keys)
-	g.trusted, errs[1] = prefixes(cfg.Server.TrustedProxies)
-	g.routes, errs[2] = routes(cfg, opts.Transport)
-	g.metrics, errs[3] = newMetrics(opts.Registerer, opts.Build)
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
+	t, wrong := newTables(cfg, opts.Transport)
+	var err error
+	if g.metrics, err = newMetrics(opts.Registerer, opts.Build); err != nil || wrong != nil {
+		return nil, fmt.Errorf("gateway: %w", errors.Join(wrong, err))
 	}
+	g.tables.Store(t)
 	g.api = g.edge(g.observe(g.serve))
 	g.admin = g.adminEdge()
 	return g, nil
@@ -98,21 +92,4 @@ func (g *Gateway) Running() int64 { return g.running.Load() }
 
 // CloseIdle closes idle connections to the upstreams. Requests that run are not
 // touched.
-func (g *Gateway) CloseIdle() {
-	for _, r := range g.routes {
-		if c, ok := r.upstream.transport.(interface{ CloseIdleConnections() }); ok {
-			c.CloseIdleConnections()
-		}
-	}
-}
-
-// prefixes parses address ranges, all of them before it says which are wrong.
-func prefixes(texts []string) ([]netip.Prefix, error) {
-	var out []netip.Prefix
-	var errs []error
-	for _, text := range texts {
-		p, err := config.ParsePrefix(text)
-		out, errs = append(out, p), append(errs, err)
-	}
-	return out, errors.Join(errs...)
-}
+func (g *Gateway) CloseIdle() { g.tables.Load().closeIdle() }

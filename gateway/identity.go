@@ -46,17 +46,17 @@ const (
 // identify finds out who asks. Keys are compared by looking up their digest,
 // which takes the same time however much of a guess is right. With anonymous
 // access a credential that is not ours is the upstream's business.
-func (g *Gateway) identify(r *http.Request) (limiter.Identities, standing) {
+func (t *tables) identify(r *http.Request) (limiter.Identities, standing) {
 	ids := limiter.Identities{
-		Client: limiter.Hash(limiter.Client, config.ClientIdentity(clientAddr(r, g.trusted))),
+		Client: limiter.Hash(limiter.Client, config.ClientIdentity(clientAddr(r, t.trusted))),
 	}
 	for _, name := range keyHeaders {
-		if p, ok := g.principal(r.Header.Get(name)); ok {
+		if p, ok := t.principal(r.Header.Get(name)); ok {
 			ids.APIKey, ids.User, ids.Team = p.key, p.user, p.team
 			return ids, known
 		}
 	}
-	if g.cfg.Anonymous {
+	if t.cfg.Anonymous {
 		return ids, anonymous
 	}
 	return ids, unknown
@@ -67,12 +67,12 @@ func (g *Gateway) identify(r *http.Request) (limiter.Identities, standing) {
 var keyHeaders = [...]string{"Authorization", "X-Api-Key", "Api-Key"}
 
 // principal looks a header's key up.
-func (g *Gateway) principal(value string) (principal, bool) {
+func (t *tables) principal(value string) (principal, bool) {
 	raw := bareKey(value)
 	if raw == "" {
 		return principal{}, false
 	}
-	p, ok := g.keys[sha256.Sum256([]byte(raw))]
+	p, ok := t.keys[sha256.Sum256([]byte(raw))]
 	return p, ok
 }
 

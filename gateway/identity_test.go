@@ -62,7 +62,7 @@ func TestIdentify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &Gateway{cfg: config.Default(), keys: keys}
+	g := &tables{cfg: config.Default(), keys: keys}
 	identify := func(key string) (limiter.Identities, standing) {
 		return g.identify(&http.Request{RemoteAddr: "[2001:db8:0:1::5]:1", Header: http.Header{"Authorization": {"Bearer " + key}}})
 	}
@@ -116,7 +116,7 @@ func TestRoutes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &Gateway{routes: table}
+	g := &tables{routes: table}
 	for _, test := range []struct{ method, path, want string }{
 		{"GET", "/", "all"}, {"GET", "/v2", "all"}, {"GET", "/v1/", "v1"}, {"GET", "/v1", "all"},
 		{"POST", "/v1/x", "post"}, {"GET", "/v1/chat", "exact"}, {"GET", "/v1/chat/completions", "chat"},

@@ -16,6 +16,7 @@ import (
 // the request's goroutine alone.
 type exchange struct {
 	http.ResponseWriter
+	*tables  // of the configuration that it began with
 	request  *http.Request
 	id       string
 	start    time.Time
@@ -64,13 +65,14 @@ const lastRead = time.Second
 func (g *Gateway) observe(next func(*exchange, *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		now := time.Now()
-		x := &exchange{ResponseWriter: w, request: r, id: requestID(r.Header), start: now, deadline: now.Add(g.cfg.Server.Timeouts.Total)}
+		t := g.tables.Load()
+		x := &exchange{ResponseWriter: w, tables: t, request: r, id: requestID(r.Header), start: now, deadline: now.Add(t.cfg.Server.Timeouts.Total)}
 		x.Header().Set("x-request-id", x.id)
 		if g.draining.Load() {
 			x.Header().Set("Connection", "close") // move to a replica that stays
 		}
 		defer g.finish(x)
-		if !g.enter() {
+		if !g.enter(t) {
 			g.metrics.decide("overloaded", noLimit)
 			x.fail(overloaded)
 			return

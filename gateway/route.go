@@ -81,13 +81,13 @@ func boolInt(b bool) int {
 
 // route finds the upstream for a request. Paths with dot segments match
 // nothing: the upstream would resolve them to a path that was never routed.
-func (g *Gateway) route(r *http.Request) (*upstream, bool) {
+func (t *tables) route(r *http.Request) (*upstream, bool) {
 	for segment := range strings.SplitSeq(r.URL.Path, "/") {
 		if segment == "." || segment == ".." {
 			return nil, false
 		}
 	}
-	for _, rt := range g.routes {
+	for _, rt := range t.routes {
 		hit := r.URL.Path == rt.path || rt.prefix && strings.HasPrefix(r.URL.Path, rt.path)
 		if hit && (len(rt.methods) == 0 || slices.Contains(rt.methods, r.Method)) {
 			return rt.upstream, true

@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"net/netip"
+
+	"github.com/headway-limiter/headway/gateway/config"
+)
+
+// tables are what the gateway works out from one configuration. They never
+// change, but are replaced as a whole, and a request keeps those it began with.
+type tables struct {
+	cfg     *config.Config
+	keys    map[[32]byte]principal // by SHA-256 of the raw key
+	trusted []netip.Prefix         // proxies whose X-Forwarded-For is believed
+	routes  []route
+}
+
+// newTables returns the tables of cfg. shared carries requests to all
+// upstreams; nil: a connection pool for each. The error lists every mistake.
+func newTables(cfg *config.Config, shared http.RoundTripper) (*tables, error) {
+	t := &tables{cfg: cfg}
+	var errs [3]error
+	t.keys, errs[0] = principals(cfg.Keys)
+	t.trusted, errs[1] = prefixes(cfg.Server.TrustedProxies)
+	t.routes, errs[2] = routes(cfg, shared)
+	return t, errors.Join(errs[:]...)
+}
+
+// closeIdle closes idle connections to the upstreams.
+func (t *tables) closeIdle() {
+	for _, r := range t.routes {
+		if c, ok := r.upstream.transport.(interface{ CloseIdleConnections() }); ok {
+			c.CloseIdleConnections()
+		}
+	}
+}
+
+// prefixes parses address ranges, all of them before it says which are wrong.
+func prefixes(texts []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	var errs []error
+	for _, text := range texts {
+		p, err := config.ParsePrefix(text)
+		out, errs = append(out, p), append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}
