@@ -245,8 +245,11 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		d.lines[at] = item.Line
 		e := v.Index(i)
-		if e.Type() == reflect.TypeFor[Upstream]() {
+		switch e.Type() {
+		case reflect.TypeFor[Upstream]():
 			e.Set(reflect.ValueOf(DefaultUpstream()))
+		case reflect.TypeFor[MappedEntry]():
+			e.Set(reflect.ValueOf(defaultMappedEntry()))
 		}
 		d.value(item, e, at)
 	}
