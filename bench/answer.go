@@ -31,12 +31,18 @@ type result struct {
 	wait   time.Duration
 	told   time.Duration
 	fleet  bool
+
+	target   int
+	late     time.Duration
+	degraded string
 }
 
-// What a replica tells a request that stood in line.
+// What a replica tells a request that stood in line, and one that was decided
+// without the store.
 const (
 	headerEstimate = "X-Fair-Queue-Estimated-Wait-Ms"
 	headerScope    = "X-Fair-Queue-Scope"
+	headerDegraded = "X-Headway-Degraded"
 )
 
 // maxRefusalBody is how much of a refusal is read.
@@ -57,14 +63,15 @@ func (d *Driver) send(ctx context.Context, t *tenant, data []byte, target int, i
 	}
 	defer resp.Body.Close()
 	wait := max(time.Since(intended)-serviceTime(resp.Header), 0)
+	degraded := resp.Header.Get(headerDegraded)
 	switch {
 	case resp.StatusCode/100 == 2:
 		if !readAnswer(resp.Body, t.load.Stream) {
 			return result{kind: Failed, reason: "cut"}
 		}
-		return result{kind: Admitted, wait: wait, told: foretold(resp.Header), fleet: resp.Header.Get(headerScope) == "fleet"}
+		return result{kind: Admitted, wait: wait, told: foretold(resp.Header), fleet: resp.Header.Get(headerScope) == "fleet", degraded: degraded}
 	case resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode == http.StatusServiceUnavailable:
-		return result{kind: Refused, reason: refusalReason(resp)}
+		return result{kind: Refused, reason: refusalReason(resp), wait: wait, told: -1, degraded: degraded}
 	}
 	io.Copy(io.Discard, io.LimitReader(resp.Body, maxRefusalBody)) // so that the connection can be used again
 	return result{kind: Failed, reason: fmt.Sprintf("status_%d", resp.StatusCode)}

@@ -86,7 +86,15 @@ func kindOfRedis(name string) string {
 
 // WriteText writes the figures for a terminal.
 func (c Comparison) WriteText(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%s\n\n%s", c.Heading(), Table(c.table()))
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n%s", c.Heading(), Table(c.table()))
+	if cells := c.faultTable(); len(cells) > 1 {
+		fmt.Fprintf(&b, "\n%s", Table(cells))
+	}
+	if cells := outages(c); len(cells) > 1 {
+		fmt.Fprintf(&b, "\n%s\n%s\n", Table(cells), outageLegend)
+	}
+	_, err := io.WriteString(w, b.String())
 	return err
 }
 
@@ -101,6 +109,10 @@ func (c Comparison) WriteMarkdown(w io.Writer) error {
 	markdown(&b, c.costTable())
 	if cells := c.faultTable(); len(cells) > 1 {
 		b.WriteString("\n## Troubles\n\n")
+		markdown(&b, cells)
+	}
+	if cells := outages(c); len(cells) > 1 {
+		fmt.Fprintf(&b, "\n## Without the store\n\n%s\n\n", outageLegend)
 		markdown(&b, cells)
 	}
 	_, err := io.WriteString(w, b.String())

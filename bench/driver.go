@@ -62,7 +62,15 @@ type Event struct {
 	End    time.Time // when its answer was complete, or given up
 	Kind   Kind
 	Reason string        // of a refusal or failure
-	Wait   time.Duration // of an admitted one, see the package comment
+	Wait   time.Duration // of one that was answered, see the package comment
+	// Target is the replica that was asked, an index of DriverConfig.Targets.
+	Target int
+	// Late is how much later than Due it was really sent: the driver's own fault,
+	// or that of the machine that it shares. Waits contain it.
+	Late time.Duration
+	// Degraded is what the answer says of the limits that were skipped or
+	// replaced because the store was unusable; empty: nothing.
+	Degraded string
 	// Told is the wait that was foretold to a request that stood in line; < 0
 	// when it did not, or was not told.
 	Told time.Duration
@@ -250,7 +258,9 @@ func (d *Driver) launch(ctx context.Context, who int, intended time.Time) {
 		defer d.balancer.outstanding[target].Add(-1)
 		limited, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 		defer cancel()
+		late := time.Since(intended)
 		r := d.send(limited, t, body, target, intended)
+		r.target, r.late = target, max(late, 0)
 		if r.kind == Failed && ctx.Err() != nil {
 			r.kind = Aborted // by the driver itself
 		}
@@ -263,7 +273,7 @@ func (d *Driver) observe(who int, due time.Time, r result) {
 	if d.cfg.Observe != nil {
 		d.cfg.Observe(Event{
 			Tenant: who, Due: due, End: time.Now(), Kind: r.kind, Reason: r.reason,
-			Wait: r.wait, Told: r.told, Fleet: r.fleet,
+			Wait: r.wait, Told: r.told, Fleet: r.fleet, Target: r.target, Late: r.late, Degraded: r.degraded,
 		})
 	}
 }

@@ -21,6 +21,8 @@ type page struct {
 	Scenario, Heading, Machine, Version string
 	Scopes, Colours                     []string
 	Figures, Tenants, Cost, Faults      [][]string
+	Outages                             [][]string // nil: the store was never away
+	Legend                              string     // of Outages
 	Bars, Time, Shares, Waits           template.HTML
 }
 
@@ -36,6 +38,9 @@ func (c Comparison) WriteHTML(w io.Writer) error {
 	}
 	if faults := c.faultTable(); len(faults) > 1 {
 		p.Faults = faults
+	}
+	if cells := outages(c); len(cells) > 1 {
+		p.Outages, p.Legend = cells, outageLegend
 	}
 	if err := pageTemplate.Execute(w, p); err != nil {
 		return fmt.Errorf("bench: write report: %w", err)

@@ -25,6 +25,9 @@ type Run struct {
 	Version      string  `json:"version"`
 	LimitPerS    float64 `json:"limit_per_s"`
 	Burst        int64   `json:"burst"`
+	// OnOutage and RedisVersion are empty where they play no part.
+	OnOutage     string `json:"on_outage,omitempty"`
+	RedisVersion string `json:"redis_version,omitempty"`
 
 	// Jain is the index over received/entitled of the backlogged tenants, by
 	// requests; JainCost likewise with received cost, in tokens. Jain1sP10 is
@@ -73,6 +76,11 @@ type Run struct {
 	Tenants      []RunTenant   `json:"tenants"`
 	Faults       []FaultReport `json:"faults"`
 	ReplicasUsed []Usage       `json:"replicas_used"`
+	// DriverLateP99MS and DriverLateMaxMS are how much later than due requests
+	// were really sent, and Machine what kept the machine busy meanwhile.
+	DriverLateP99MS float64     `json:"driver_late_p99_ms"`
+	DriverLateMaxMS float64     `json:"driver_late_max_ms"`
+	Load            MachineLoad `json:"machine_load"`
 
 	// JainSeries is Jain per second, from the begin of the load; EntitledSmall
 	// and the like are not needed by machines.
@@ -106,7 +114,10 @@ func (t *Trial) Run() *Run {
 		DurationS: t.Measured.Seconds(), WarmS: t.Warm.Seconds(), Redis: t.Redis, Machine: t.Machine, Version: t.Version,
 		LimitPerS: t.Limit.Rate(), Burst: t.Limit.Burst,
 		Faults: append([]FaultReport{}, t.Faults...), ReplicasUsed: append([]Usage{}, t.Used...),
+		OnOutage: t.OnOutage, RedisVersion: t.RedisVersion, Load: t.Load,
 	}
+	late := t.lateness(t.Begin.Add(t.Warm), t.Begin.Add(t.Warm+t.Measured))
+	r.DriverLateP99MS, r.DriverLateMaxMS = quantile(late, 0.99), quantile(late, 1)
 	for i := range r.Faults {
 		t.judgeFault(&r.Faults[i])
 	}
@@ -257,6 +268,10 @@ func (t *Trial) judgeFault(f *FaultReport) {
 	begin := t.Begin.Add(t.Warm + time.Duration(f.AtS*float64(time.Second)))
 	end := begin.Add(time.Duration(f.ForS * float64(time.Second)))
 	f.OverAdmissionRatio = t.worstSecond(begin, end.Add(recoverySpan))
+	if TroubleKind(f.Kind).TakesStore() {
+		t.judgeOutage(f, begin, end)
+		return
+	}
 	if f.Kind != string(GossipCut) {
 		return
 	}

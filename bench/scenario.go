@@ -45,6 +45,15 @@ type Scenario struct {
 	// Warm and Measured are the parts of a run, where no other is asked for.
 	Warm, Measured time.Duration
 	Faults         []Trouble
+	// Immediate says that nobody waits in line: what is over the limit is refused
+	// at once. Times to answer then are the store's and the replica's alone.
+	Immediate bool
+	// OnOutage is the replicas' policy for an unusable store, where no other is
+	// asked for; empty: their default.
+	OnOutage string
+	// StoreTimeout is a request's budget for the store. Zero: a generous one, for
+	// scenarios in which a busy machine should look slow, not broken.
+	StoreTimeout time.Duration
 }
 
 // Member is one tenant of a Scenario that names them.
@@ -73,14 +82,32 @@ const (
 	Leave      TroubleKind = "leave"       // the last replica drains and ends
 	Join       TroubleKind = "join"        // it starts again
 	GossipCut  TroubleKind = "gossip_cut"  // replicas hear nothing of each other
+
+	// The store is away from the begin to the end.
+	RedisDown     TroubleKind = "redis_down"     // killed, and started again empty
+	RedisHang     TroubleKind = "redis_hang"     // stopped: it accepts and reads nothing
+	RedisSlow     TroubleKind = "redis_slow"     // every answer of it is late by Pause
+	RedisReadonly TroubleKind = "redis_readonly" // it has become the replica of a server that is away
+	RedisFull     TroubleKind = "redis_oom"      // out of memory, with nothing to evict
+	RedisFailover TroubleKind = "redis_failover" // the master is killed; sentinels promote another
+
+	Crash TroubleKind = "replica_crash" // the last replica is killed, and started again at the end
 )
+
+// OutageKinds are the troubles that take the store away, in the order of the
+// chaos table.
+var OutageKinds = []TroubleKind{RedisDown, RedisHang, RedisSlow, RedisReadonly, RedisFull, RedisFailover}
+
+// TakesStore reports whether the store is unusable while the trouble lasts.
+func (k TroubleKind) TakesStore() bool { return slices.Contains(OutageKinds, k) }
 
 // Trouble is a TroubleKind on the timeline of the measured part of a run.
 type Trouble struct {
 	Kind TroubleKind
 	At   float64 // when it begins, as a part of the measured time
 	For  float64 // how long it lasts, likewise; 0 for what only begins
-	// A RedisStall stops Redis for Pause once every Every.
+	// A RedisStall stops Redis for Pause once every Every; RedisSlow is slow by
+	// Pause.
 	Every, Pause time.Duration
 }
 
@@ -97,7 +124,7 @@ func usual(s Scenario) Scenario {
 }
 
 // Scenarios are all that ship, in the order of their introduction.
-var Scenarios = []Scenario{
+var Scenarios = append([]Scenario{
 	usual(Scenario{
 		Name: "even", Help: "every tenant spreads over all replicas", Balance: RoundRobin, Places: 4,
 	}),
@@ -142,7 +169,7 @@ var Scenarios = []Scenario{
 		Measured: 120 * time.Second,
 		Faults:   []Trouble{{Kind: GossipCut, At: 0.125, For: 0.5}},
 	}),
-}
+}, outageScenarios...)
 
 // FindScenario returns the scenario of that name.
 func FindScenario(name string) (Scenario, error) {
@@ -212,6 +239,19 @@ func (s Scenario) mix(n int) []Member {
 		members = append(members, m)
 	}
 	return members
+}
+
+// OwnsRedis reports whether the scenario needs a Redis of its own, since it does
+// to it what no other user of one should meet.
+func (s Scenario) OwnsRedis() bool {
+	return slices.ContainsFunc(s.Faults, func(t Trouble) bool { return t.Kind == RedisStall || t.Kind.TakesStore() })
+}
+
+// NeedsProcesses reports whether replicas are to be processes of their own even
+// where that is not asked for: one in this process cannot be killed, and times
+// of what they do to each other would be those of one program.
+func (s Scenario) NeedsProcesses() bool {
+	return slices.ContainsFunc(s.Faults, func(t Trouble) bool { return t.Kind == Crash || t.Kind.TakesStore() })
 }
 
 // Has reports whether kind is among the scenario's troubles.

@@ -31,6 +31,21 @@ type Trial struct {
 	Calls   Calls // of the measured part
 	Faults  []FaultReport
 	Used    []Usage
+
+	// OnOutage is the policy for an unusable store, StoreTimeout the budget that
+	// a request has for it; both for scenarios that take the store away.
+	OnOutage     string
+	StoreTimeout time.Duration
+	RedisVersion string // of a server of the run's own; empty: not known
+	Load         MachineLoad
+}
+
+// MachineLoad is what the machine did in the measured part, in CPUs: 0.5 is
+// half of one. All are -1 where that cannot be told.
+type MachineLoad struct {
+	CPUs   float64 `json:"cpus"`   // that there are
+	Ours   float64 `json:"ours"`   // used by provider, load, replicas and Redis
+	Others float64 `json:"others"` // used by everything else
 }
 
 // Calls are script calls sent to Redis by all replicas.
@@ -61,6 +76,8 @@ type FaultReport struct {
 	// OverAdmissionRatio is that of the worst second from the trouble's begin
 	// until recoverySpan after its end.
 	OverAdmissionRatio float64 `json:"over_admission_ratio"`
+	// Outage is what requests met; only of troubles that take the store away.
+	Outage *Outage `json:"outage,omitempty"`
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/headway-limiter/headway/bench"
 	"github.com/headway-limiter/headway/gateway/config"
@@ -23,6 +24,10 @@ type setting struct {
 	limit    bench.LimitReport
 	places   int // of one tenant on one replica
 	tenants  []bench.Tenant
+
+	immediate bool   // no line: what is over the limit is refused
+	onOutage  string // empty: the default
+	timeout   time.Duration
 }
 
 // address is where one replica listens.
@@ -45,6 +50,9 @@ func (s setting) replica(i int) string { return fmt.Sprintf("bench-%s-%d", s.run
 // The one line of fifo has as many places as all tenants that are always
 // backlogged have together, or waits could not be compared.
 func (s setting) queue(replicas int) string {
+	if s.immediate {
+		return "{enabled: false}"
+	}
 	dimension, scope, places, backlog := "user", s.scope, s.places, 0
 	for _, t := range s.tenants {
 		if t.Class.Backlogged() {
@@ -55,33 +63,49 @@ func (s setting) queue(replicas int) string {
 		dimension, scope, places = "team", "replica", max(backlog/replicas, 1)
 	}
 	return fmt.Sprintf(`{enabled: true, tenant_dimension: %s, fairness_scope: %s,
-    max_queue_depth_per_tenant: %d, max_total_queued: 1000000, max_tenants: 1000000, max_wait_ms: %d`,
-		dimension, scope, places, maxWait.Milliseconds())
+    max_queue_depth_per_tenant: %d, max_total_queued: 1000000, max_tenants: 1000000, max_wait_ms: %d,
+    weights: [%s]}`,
+		dimension, scope, places, maxWait.Milliseconds(), s.weights())
 }
 
-// yaml is the configuration of one replica, as its operator would write it.
-// The store's time budget alone is generous: fleet, store, provider and load
-// share the cores of one machine, and one that is busy with something else
-// should look slow, not broken.
-func (s setting) yaml(replicas int, a address) []byte {
+// weights are those of tenants that have another one than 1.
+func (s setting) weights() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `
-server: {listen: %q, admin_listen: %q, timeouts: {total: %v}, drain: {grace: %v}}
-redis: {mode: standalone, address: %q, timeout: %v}
-fleet: {name: %s, bind: %q, advertise: %q, join: [%s]}
-upstreams: [{name: simulated, url: %q, models: [%s]}]
-routes: [{path: "/v1/*", upstream: simulated}]
-rate_limiting:
-  per_model: {requests: {limit: %d, per: 1s, burst: %d}}
-  fair_queuing: %s,
-    weights: [`, a.api, a.admin, 2*maxWait, drainGrace, s.redis, storeTimeout, a.name, a.gossip, a.advertise, quoted(a.join),
-		s.provider, s.model(), s.limit.Requests, s.limit.Burst, s.queue(replicas))
 	for i, t := range s.tenants {
 		if t.Weight != 1 && s.scope != scopeFIFO {
 			fmt.Fprintf(&b, "{identity: %s, weight: %g}, ", s.user(i), t.Weight)
 		}
 	}
-	b.WriteString("]}\nkeys:\n")
+	return b.String()
+}
+
+// store is the redis part of the configuration.
+func (s setting) store() string {
+	policy := ""
+	if s.onOutage != "" {
+		policy = ", on_outage: " + s.onOutage
+	}
+	return fmt.Sprintf("{mode: standalone, address: %q, timeout: %v%s}", s.redis, s.timeout, policy)
+}
+
+// yaml is the configuration of one replica, as its operator would write it.
+// The store's time budget alone is generous where nothing else is said: fleet,
+// store, provider and load share the cores of one machine, and one that is busy
+// with something else should look slow, not broken.
+func (s setting) yaml(replicas int, a address) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, `
+server: {listen: %q, admin_listen: %q, timeouts: {total: %v}, drain: {grace: %v}}
+redis: %s
+fleet: {name: %s, bind: %q, advertise: %q, join: [%s]}
+upstreams: [{name: simulated, url: %q, models: [%s]}]
+routes: [{path: "/v1/*", upstream: simulated}]
+rate_limiting:
+  per_model: {requests: {limit: %d, per: 1s, burst: %d}}
+  fair_queuing: %s
+keys:
+`, a.api, a.admin, 2*maxWait, drainGrace, s.store(), a.name, a.gossip, a.advertise, quoted(a.join),
+		s.provider, s.model(), s.limit.Requests, s.limit.Burst, s.queue(replicas))
 	for i := range s.tenants {
 		fmt.Fprintf(&b, "  - {id: %[1]s, key: %[2]s, user: %[1]s, team: team-%[3]s}\n", s.user(i), s.key(i), s.run)
 	}
@@ -108,9 +132,21 @@ func (s setting) loads() []bench.Load {
 
 // Known reports whether replicas can be run in the scope: whether their
 // configuration accepts it.
-func Known(scope string) bool {
-	s := setting{run: "x", scope: scope, redis: "127.0.0.1:1", provider: "http://127.0.0.1:1", places: 1,
+func Known(scope string) bool { return known(setting{scope: scope}) }
+
+// KnownPolicy reports whether replicas can be run with the policy for an
+// unusable store.
+func KnownPolicy(policy string) bool { return known(setting{immediate: true, onOutage: policy}) }
+
+// known reports whether a configuration is accepted.
+func known(s setting) bool {
+	s = setting{run: "x", scope: s.scope, immediate: s.immediate, onOutage: s.onOutage, timeout: storeTimeout,
+		redis: "127.0.0.1:1", provider: "http://127.0.0.1:1", places: 1,
 		limit: bench.LimitReport{Requests: 1, PerS: 1, Burst: 1}, tenants: []bench.Tenant{{Load: bench.Load{Tenant: "a", Weight: 1}}}}
 	_, err := config.Parse(s.yaml(1, address{name: "x", api: "127.0.0.1:0", admin: "127.0.0.1:0"}), os.LookupEnv)
 	return err == nil
 }
+
+// Possible reports whether the replicas have what a cell of the chaos table
+// needs.
+func Possible(c bench.Cell) bool { return KnownPolicy(c.Policy) && c.Kind != bench.RedisFailover }

@@ -141,6 +141,12 @@ func (p *process) stop(ctx context.Context) error {
 	}
 }
 
+// kill ends it as a crash would.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	<-p.exited
+}
+
 // tail keeps the last lines of a log.
 type tail struct {
 	mu    sync.Mutex

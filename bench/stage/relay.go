@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// relay stands before the gossip port of one replica and passes on what comes
-// to it over UDP and TCP, until it is cut. It hides nobody: members name
-// themselves inside their messages.
+// relay stands before a port, that of one replica's gossip or of Redis, and
+// passes on what comes to it over UDP and TCP, until it is cut. It hides nobody:
+// members name themselves inside their messages.
 type relay struct {
-	addr   string // where others reach the replica
+	addr   string // where others reach what is behind it
 	target string
 	broken atomic.Bool
+	slow   atomic.Int64 // what answers over TCP are late by, in ns
 	tcp    net.Listener
 	udp    net.PacketConn
 	out    net.Conn // UDP to the replica
@@ -65,6 +66,12 @@ func (r *relay) cut() {
 
 func (r *relay) heal() { r.broken.Store(false) }
 
+// delay makes answers over TCP late from now on; 0 undoes it.
+func (r *relay) delay(by time.Duration) { r.slow.Store(int64(by)) }
+
+// lateness is what an answer that comes now is late by.
+func (r *relay) lateness() time.Duration { return time.Duration(r.slow.Load()) }
+
 // packets passes datagrams on. Answers do not come back this way: members
 // answer to the address that the other one advertises, which is its relay.
 func (r *relay) packets() {
@@ -107,12 +114,14 @@ func (r *relay) stream(in net.Conn) {
 	}
 	defer r.drop(in, out)
 	var both sync.WaitGroup
-	for _, way := range [2][2]net.Conn{{in, out}, {out, in}} {
-		both.Go(func() {
-			io.Copy(way[1], way[0])
-			way[1].(*net.TCPConn).CloseWrite()
-		})
-	}
+	both.Go(func() {
+		io.Copy(out, in)
+		out.(*net.TCPConn).CloseWrite()
+	})
+	both.Go(func() {
+		passOn(in, out, r.lateness)
+		in.(*net.TCPConn).CloseWrite()
+	})
 	both.Wait()
 }
 

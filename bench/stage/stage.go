@@ -1,13 +1,13 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +29,9 @@ type Options struct {
 	Warm, Measured time.Duration
 	// Redis is the host:port of a server, or empty for an embedded one.
 	Redis string
+	// OnOutage is the policy for an unusable store, in place of the scenario's;
+	// empty: the scenario's.
+	OnOutage string
 	// Headway is the program to start replicas with; empty: replicas in this
 	// process.
 	Headway string
@@ -57,7 +60,8 @@ type show struct {
 	dir      string // of this run's files
 	provider *bench.Upstream
 	embedded *replica.Embedded
-	server   *redisServer // of this run's own, in scenarios that stop it
+	server   *redisServer // of this run's own, in scenarios that do things to it
+	line     *relay       // before it, in scenarios that make it slow
 	fleet    *fleet
 	driver   *bench.Driver
 	began    time.Time
@@ -96,6 +100,8 @@ func (s *show) open(ctx context.Context) (err error) {
 		run: strings.ToLower(rand.Text()[:8]), scope: s.Scope, redis: redis, provider: s.provider.URL,
 		limit:  bench.LimitReport{Dimension: "model", Requests: s.Limit, PerS: 1, Burst: max(int64(burstPart*float64(s.Limit)), 2)},
 		places: s.Scenario.Places, tenants: tenants,
+		immediate: s.Scenario.Immediate, onOutage: cmp.Or(s.OnOutage, s.Scenario.OnOutage),
+		timeout: cmp.Or(s.Scenario.StoreTimeout, storeTimeout),
 	}
 	launch := launchLocal(s.Logs)
 	if s.Headway != "" {
@@ -117,11 +123,14 @@ func (s *show) open(ctx context.Context) (err error) {
 // openRedis returns the address of the Redis to use.
 func (s *show) openRedis() (addr string, err error) {
 	switch {
-	case s.Scenario.Has(bench.RedisStall):
+	case s.Scenario.OwnsRedis():
 		if s.server, err = startRedis(s.dir); err != nil {
 			return "", err
 		}
 		s.Options.Redis = s.server.addr
+		if s.Scenario.Has(bench.RedisSlow) {
+			return s.slowLine()
+		}
 		return s.server.addr, nil
 	case s.Options.Redis != "":
 		if !ping(s.Options.Redis) {
@@ -166,8 +175,10 @@ func (s *show) play(ctx context.Context) (*bench.Run, error) {
 	// Counters are read while load runs, ledger and replicas within some
 	// milliseconds of each other: less than one grant in a thousand.
 	before, callsBefore := s.fleet.gauges(ctx)
+	cpuBefore := readCPU()
 	costBefore := s.provider.Ledger().Snapshot()
 	pause(load, time.Until(begin.Add(s.Warm+s.Measured)))
+	cpuAfter := readCPU()
 	after, callsAfter := s.fleet.gauges(ctx)
 	costAfter := s.provider.Ledger().Snapshot()
 	over.Wait()
@@ -183,7 +194,11 @@ func (s *show) play(ctx context.Context) (*bench.Run, error) {
 		Calls: bench.Calls{
 			Admit: callsAfter.Admit - callsBefore.Admit, Pool: callsAfter.Pool - callsBefore.Pool, Total: callsAfter.Total - callsBefore.Total,
 		},
-		Used: s.used(before, after),
+		Used: s.used(before, after), Load: loadBetween(cpuBefore, cpuAfter),
+		OnOutage: s.onOutage, StoreTimeout: s.timeout,
+	}
+	if s.server != nil {
+		t.RedisVersion = redisVersion()
 	}
 	for name, a := range costAfter.Tenants {
 		t.Cost[name] = a.Cost - costBefore.Tenants[name].Cost
@@ -241,6 +256,9 @@ func (s *show) close() error {
 	if s.embedded != nil {
 		s.embedded.Close()
 	}
+	if s.line != nil {
+		s.line.close()
+	}
 	if s.server != nil {
 		s.server.close()
 	}
@@ -258,9 +276,4 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-// machine describes where a run took place.
-func machine() string {
-	return fmt.Sprintf("%d CPUs, %s/%s, %s", runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH, runtime.Version())
 }

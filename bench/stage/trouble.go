@@ -32,9 +32,14 @@ func (s *show) troubles(ctx context.Context) (reports []bench.FaultReport, err e
 func (s *show) trouble(ctx context.Context, t bench.Trouble, r *bench.FaultReport) error {
 	lasting := time.Duration(t.For * float64(s.Measured))
 	last := s.Replicas - 1
+	if t.Kind.TakesStore() {
+		return s.outage(ctx, t, lasting, r)
+	}
 	switch t.Kind {
 	case bench.RedisStall:
 		return s.stall(ctx, t, lasting)
+	case bench.Crash:
+		return s.crash(ctx, last, lasting, r)
 	case bench.GossipCut:
 		for _, relay := range s.fleet.relays {
 			relay.cut()

@@ -41,6 +41,7 @@ type fairnessFlags struct {
 	limit             int64
 	scope             string
 	redis             string
+	onOutage          string
 	processes         bool
 	headway           string
 	quick, json       bool
@@ -99,7 +100,8 @@ func (f *fairnessFlags) register(flags *pflag.FlagSet) {
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of everything that is drawn")
 	flags.Int64Var(&f.limit, "limit", 0, "shared limit in requests per second; 0: the scenario's own, 60 with the embedded store")
 	flags.StringVar(&f.redis, "redis", "embedded", "embedded, or host:port of a server; its other data is left alone")
-	flags.BoolVar(&f.processes, "processes", false, "start replicas as processes of their own; needs --redis")
+	flags.StringVar(&f.onOutage, "on-outage", "", "what replicas do without a usable store: "+strings.Join(bench.Policies, ", ")+"; empty: the scenario's own")
+	flags.BoolVar(&f.processes, "processes", false, "start replicas as processes of their own; needs --redis, but not in scenarios that have a Redis of their own")
 	flags.StringVar(&f.headway, "headway", "", "the headway program for --processes; empty: the one beside this program, or a fresh build")
 	flags.BoolVar(&f.quick, "quick", false, "a shorter run: about 13 s per scope")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
@@ -127,9 +129,9 @@ func (f *fairnessFlags) options(name string, scopes []string) (o stage.Options, 
 	o = stage.Options{
 		Scenario: s, Replicas: f.replicas, Seed: f.seed, Version: version(),
 		Tenants: cmp.Or(f.tenants, s.Tenants), Limit: cmp.Or(f.limit, s.Rate),
-		Warm: cmp.Or(f.warm, s.Warm), Measured: cmp.Or(f.duration, s.Measured),
+		Warm: cmp.Or(f.warm, s.Warm), Measured: cmp.Or(f.duration, s.Measured), OnOutage: f.onOutage,
 	}
-	if f.redis == "embedded" && !s.Has(bench.RedisStall) && f.limit == 0 {
+	if f.redis == "embedded" && !s.OwnsRedis() && f.limit == 0 && !s.Immediate {
 		o.Limit = embeddedLimit
 	}
 	if f.redis != "embedded" {
@@ -144,13 +146,14 @@ func (f *fairnessFlags) options(name string, scopes []string) (o stage.Options, 
 		wrong(slices.Contains(stage.Scopes, scope) && !stage.Known(scope), "--scope %s: this version of headway does not have it", scope)
 	}
 	wrong(f.replicas < 1 || f.replicas > maxReplicas, "--replicas %d is not in 1..%d", f.replicas, maxReplicas)
-	wrong(f.replicas == 1 && (s.Has(bench.Leave) || s.Has(bench.GossipCut)), "--replicas 1: %s needs others that stay", s.Name)
+	wrong(f.onOutage != "" && !slices.Contains(bench.Policies, f.onOutage), "--on-outage %q is not one of %s", f.onOutage, strings.Join(bench.Policies, ", "))
+	wrong(f.replicas == 1 && (s.Has(bench.Leave) || s.Has(bench.GossipCut) || s.Has(bench.Crash)), "--replicas 1: %s needs others that stay", s.Name)
 	wrong(f.tenants < 0 || f.tenants > 100_000, "--tenants %d is not in 0..100000", f.tenants)
 	wrong(f.limit < 0, "--limit %d is negative", f.limit)
 	wrong(o.Measured < time.Second || o.Measured%time.Second != 0, "--duration %v is not a number of whole seconds", f.duration)
 	wrong(o.Warm < 0 || o.Warm%time.Second != 0, "--warm-up %v is not a number of whole seconds", f.warm)
-	wrong(f.processes && f.redis == "embedded" && !s.Has(bench.RedisStall), "--processes needs --redis HOST:PORT: the embedded store is in this process")
-	wrong(f.headway != "" && !f.processes, "--headway has no effect without --processes")
+	wrong(f.processes && f.redis == "embedded" && !s.OwnsRedis(), "--processes needs --redis HOST:PORT: the embedded store is in this process")
+	wrong(f.headway != "" && !f.processes && !s.NeedsProcesses(), "--headway has no effect without --processes")
 	for _, text := range f.asserts {
 		_, err := parseAssertion(text)
 		errs = append(errs, err)
@@ -165,7 +168,7 @@ func (f *fairnessFlags) execute(cmd *cobra.Command, name string, scopes []string
 		return misuse(cmd, err)
 	}
 	ctx, logs := cmd.Context(), cmd.ErrOrStderr()
-	if f.processes {
+	if f.processes || o.Scenario.NeedsProcesses() {
 		dir, err := os.MkdirTemp("", "headway-bench-")
 		if err != nil {
 			return err

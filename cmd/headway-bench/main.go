@@ -66,7 +66,7 @@ judge.`,
 	}
 	root.SetVersionTemplate("headway-bench {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misuse(cmd, err) })
-	root.AddCommand(runCommand(), compareCommand(), upstreamCommand(), versionCommand())
+	root.AddCommand(runCommand(), compareCommand(), chaosCommand(), upstreamCommand(), versionCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		check := cmd.Args
 		cmd.Args = func(cmd *cobra.Command, args []string) error {

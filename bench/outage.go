@@ -1,0 +1,265 @@
+package bench
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Outage is what requests and the provider show of a time without the store.
+// Times are in milliseconds; -1 where there was nothing to measure or it never
+// happened.
+//
+// An answer is "by policy" when it says that it was decided without the store:
+// refused as limiter_unavailable, or marked as degraded. The instant of a
+// decision is when its answer came, less the time that the provider took.
+type Outage struct {
+	Offered int `json:"offered"` // requests that were due meanwhile
+	// Admitted is how many reached the provider, AdmittedLate how many of them
+	// after the time that detection may take.
+	Admitted     int `json:"admitted"`
+	AdmittedLate int `json:"admitted_late"`
+	// Refused counts 429s, Unavailable refusals by policy, Degraded admissions by
+	// policy, and Failed requests without a proper answer.
+	Refused     int `json:"refused"`
+	Unavailable int `json:"unavailable"`
+	Degraded    int `json:"degraded"`
+	Failed      int `json:"failed"`
+	// LimitRatio is Admitted divided by rate × time; OverAdmissionRatio is Admitted
+	// divided by what the limit allows at most, burst + rate × time.
+	LimitRatio         float64 `json:"limit_ratio"`
+	OverAdmissionRatio float64 `json:"over_admission_ratio"`
+	// FirstPolicyMS is the fleet's first answer by policy, AllPolicyMS that of the
+	// last replica to give one. LastWaitMS is the last answer that waited for
+	// about as long as one may wait for the store, in an unbroken series from the
+	// begin. The greater of the latter two is the time to detect.
+	FirstPolicyMS float64 `json:"first_policy_ms"`
+	AllPolicyMS   float64 `json:"all_policy_ms"`
+	LastWaitMS    float64 `json:"last_wait_ms"`
+	// BaseP99MS is the time to an answer before the outage. The others are how
+	// much longer it took: in the first second, in the rest of the outage, and
+	// after the store's return.
+	BaseP99MS       float64 `json:"base_p99_ms"`
+	AddedFirstP99MS float64 `json:"added_first_p99_ms"`
+	AddedRestP99MS  float64 `json:"added_rest_p99_ms"`
+	AddedBackP99MS  float64 `json:"added_back_p99_ms"`
+	// Strays counts answers by policy where none should be: before the outage,
+	// and after it was healed. A machine that stalls for longer than the store's
+	// deadline makes some.
+	Strays int `json:"strays"`
+	// DriverLateP99MS is how much later than due requests were sent, from the
+	// second before the outage until the end of what is judged.
+	DriverLateP99MS float64 `json:"driver_late_p99_ms"`
+}
+
+const (
+	// reasonUnavailable is the code of a refusal for want of a store.
+	reasonUnavailable = "limiter_unavailable"
+	// detection is how long a fleet may take to notice.
+	detection = 500 * time.Millisecond
+	// nearly is the part of the store's deadline from which on a wait is one for
+	// the store.
+	nearly = 0.8
+	// waitGap parts waits for the store from stalls of the machine: requests come
+	// every few ms, so those that wait for the store follow each other closely.
+	waitGap = 250 * time.Millisecond
+	// healGap is how long a replica must decide by the store, and by nothing
+	// else, to be healed. No breaker waits longer between two looks at it.
+	healGap = time.Second
+	// baseSpan is how long before the outage times to an answer are looked at.
+	baseSpan = 3 * time.Second
+)
+
+// decided is when the answer of e was decided, see Outage.
+func (e Event) decided() time.Time { return e.Due.Add(e.Wait) }
+
+// answered reports whether e was decided at all.
+func (e Event) answered() bool { return e.Kind == Admitted || e.Kind == Refused }
+
+// byPolicy reports whether e was decided without the store.
+func (e Event) byPolicy() bool {
+	return e.answered() && (e.Degraded != "" || e.Reason == reasonUnavailable)
+}
+
+// judgeOutage fills in what the trouble between begin and end did.
+func (t *Trial) judgeOutage(f *FaultReport, begin, end time.Time) {
+	o := &Outage{}
+	f.Outage = o
+	until := end.Add(recoverySpan)
+	events := slices.SortedFunc(slices.Values(t.Events), func(a, b Event) int {
+		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Tenant, b.Tenant))
+	})
+	t.countOutage(o, events, begin, end)
+	t.detect(o, events, begin, end)
+	if f.DetectMS = max(o.AllPolicyMS, o.LastWaitMS); o.AllPolicyMS < 0 {
+		f.DetectMS = -1
+	}
+	var relapses int
+	f.HealMS, relapses = t.heal(events, end, until)
+	o.Strays = relapses + strays(events, begin)
+	delays(o, events, begin, end, until)
+	o.DriverLateP99MS = quantile(t.lateness(begin.Add(-time.Second), until), 0.99)
+}
+
+// countOutage fills in what was asked, answered and let through.
+func (t *Trial) countOutage(o *Outage, events []Event, begin, end time.Time) {
+	for _, s := range t.Starts {
+		at := t.Since.Add(s.At)
+		if at.Before(begin) || !at.Before(end) {
+			continue
+		}
+		o.Admitted++
+		if at.Sub(begin) > detection {
+			o.AdmittedLate++
+		}
+	}
+	for _, e := range events {
+		if e.Due.Before(begin) || !e.Due.Before(end) {
+			continue
+		}
+		o.Offered++
+		switch {
+		case e.Kind == Refused && e.Reason == reasonUnavailable:
+			o.Unavailable++
+		case e.Kind == Refused:
+			o.Refused++
+		case e.Kind == Admitted && e.Degraded != "":
+			o.Degraded++
+		case e.Kind == Failed, e.Kind == Dropped:
+			o.Failed++
+		}
+	}
+	worth := t.Limit.Rate() * end.Sub(begin).Seconds()
+	o.LimitRatio = round(float64(o.Admitted)/worth, 4)
+	o.OverAdmissionRatio = round(float64(o.Admitted)/(worth+float64(t.Limit.Burst)), 4)
+}
+
+// detect fills in when the fleet first answered by policy, when all of it did,
+// and until when requests waited for the store.
+func (t *Trial) detect(o *Outage, events []Event, begin, end time.Time) {
+	first := make(map[int]time.Time, t.Replicas)
+	last, series := begin, begin
+	for _, e := range events {
+		if at := e.decided(); e.byPolicy() && !at.Before(begin) && at.Before(end) {
+			if was, known := first[e.Target]; !known || at.Before(was) {
+				first[e.Target] = at
+			}
+		}
+		waited := e.answered() && e.Wait >= time.Duration(nearly*float64(t.StoreTimeout))
+		// Whoever came just before the outage may wait for it as well.
+		if waited && !e.decided().Before(begin) && e.Due.Before(end) && e.Due.Sub(series) <= waitGap {
+			series = e.Due
+			last = later(last, e.decided())
+		}
+	}
+	o.FirstPolicyMS, o.AllPolicyMS = -1, -1
+	for _, at := range first {
+		ms := millis(at.Sub(begin))
+		if o.FirstPolicyMS < 0 || ms < o.FirstPolicyMS {
+			o.FirstPolicyMS = ms
+		}
+		if len(first) == t.Replicas {
+			o.AllPolicyMS = max(o.AllPolicyMS, ms)
+		}
+	}
+	o.LastWaitMS = millis(last.Sub(begin))
+}
+
+// heal is the time from end until every replica has admitted a request by the
+// store, and given no answer by policy within healGap after that; -1 if one
+// never did. It also counts the answers by policy that came later still.
+func (t *Trial) heal(events []Event, end, until time.Time) (ms float64, relapses int) {
+	replicas := make([]healing, t.Replicas)
+	decisions := slices.SortedFunc(slices.Values(events), func(a, b Event) int { return a.decided().Compare(b.decided()) })
+	for _, e := range decisions {
+		if at := e.decided(); e.answered() && !at.Before(end) && at.Before(until) {
+			replicas[e.Target].see(e)
+		}
+	}
+	for _, h := range replicas {
+		relapses += h.relapses
+		switch {
+		case h.since.IsZero():
+			ms = -1
+		case ms >= 0:
+			ms = max(ms, millis(h.since.Sub(end)))
+		}
+	}
+	return ms, relapses
+}
+
+// healing is one replica after the store's return.
+type healing struct {
+	since    time.Time // of the first admission by the store with none by policy soon after
+	relapses int
+}
+
+// see takes the replica's next decision, in order of time.
+func (h *healing) see(e Event) {
+	switch {
+	case !e.byPolicy():
+		// A refusal by the store looks like one by a local share.
+		if h.since.IsZero() && e.Kind == Admitted {
+			h.since = e.decided()
+		}
+	case h.since.IsZero():
+	case e.decided().Sub(h.since) < healGap:
+		h.since = time.Time{}
+	default:
+		h.relapses++
+	}
+}
+
+// strays counts answers by policy before begin.
+func strays(events []Event, begin time.Time) (n int) {
+	for _, e := range events {
+		if e.byPolicy() && e.decided().Before(begin) {
+			n++
+		}
+	}
+	return n
+}
+
+// delays fills in the times to an answer.
+func delays(o *Outage, events []Event, begin, end, until time.Time) {
+	second := begin.Add(time.Second)
+	if second.After(end) {
+		second = end
+	}
+	o.BaseP99MS = p99(events, begin.Add(-baseSpan), begin.Add(-100*time.Millisecond))
+	o.AddedFirstP99MS = round(p99(events, begin, second)-o.BaseP99MS, 3)
+	o.AddedRestP99MS = round(p99(events, second, end)-o.BaseP99MS, 3)
+	o.AddedBackP99MS = round(p99(events, end, until)-o.BaseP99MS, 3)
+}
+
+// p99 is that of the times to an answer of the requests due between two
+// instants, in ms.
+func p99(events []Event, from, to time.Time) float64 {
+	var waits []float64
+	for _, e := range events {
+		if e.answered() && !e.Due.Before(from) && e.Due.Before(to) {
+			waits = append(waits, millis(e.Wait))
+		}
+	}
+	slices.Sort(waits)
+	return quantile(waits, 0.99)
+}
+
+// lateness is how late the driver was with the requests due between two
+// instants: sorted, in ms.
+func (t *Trial) lateness(from, to time.Time) (late []float64) {
+	for _, e := range t.Events {
+		if e.Kind != Dropped && !e.Due.Before(from) && e.Due.Before(to) {
+			late = append(late, millis(e.Late))
+		}
+	}
+	slices.Sort(late)
+	return late
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
