@@ -9,8 +9,19 @@ local prelude = {
   "EXACT", "redis_now", "bucket_read", "bucket_wait", "bucket_write", "fill",
   "lease_read", "lease_decide", "lease_write", "lease_sync",
 }
-for _, name in ipairs({ "admit", "settle", "lease", "inspect" }) do
+for _, name in ipairs({ "settle", "lease", "inspect" }) do
   files["lua/" .. name .. ".lua"] = { read_globals = prelude }
+end
+-- admit has two preludes more; each sees those before it.
+local take = {
+  "take_decide", "once_write", "once_bucket", "once_take", "once_lease", "once_state", "bucket_parse", "bucket_pack",
+}
+for _, name in ipairs(prelude) do
+  take[#take + 1] = name
+end
+files["lua/admit.lua"] = { read_globals = take }
+for _, name in ipairs({ "once", "take" }) do
+  files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "431" }, read_globals = take }
 end
 files["lua/settle.lua"] = { read_globals = { "tag_correct", unpack(prelude) } }
 -- pool has five preludes more, settle one of them; each sees those before it.

@@ -1,90 +1,58 @@
--- admit: take from every bucket and one slot of every counter, or nothing.
+-- admit: n decisions, each of which takes from all its buckets and one slot of
+-- all its counters, or nothing. They are made in order and share the instant and
+-- the script's fixed cost; each does what a call of its own would have done.
 --
--- KEYS[i]     buckets, i = 1..nb          hw:{hw}:b|t:<dimension>:<32 hex>
--- KEYS[nb+j]  counters, j = 1..nl         hw:{hw}:l:<dimension>:<32 hex>
--- KEYS[k]     claims on turns, k > nb+nl  hw:{hw}:p:<dimension>:<32 hex>:c
+-- KEYS, in each kind those of the first decision first:
+-- n*nb        buckets     hw:{hw}:b|t:<dimension>:<32 hex>
+-- n*nl        counters    hw:{hw}:l:<dimension>:<32 hex>
+-- n*nc        claims on turns  hw:{hw}:p:<dimension>:<32 hex>:c
+-- A key may come again in another decision, not in the same one.
 --
--- ARGV[1]     not_after   Redis time, µs; later than this nothing is taken
--- ARGV[2]     inc         incarnation of the replica; does not begin with _
--- ARGV[3]     seq         sequence of this call in that incarnation, > 0
--- ARGV[4]     ttl         ms; lifetime of the replica's entries
--- ARGV[5]     nb          number of buckets
--- per bucket, a = 5*i+1:
+-- ARGV[1]     inc         incarnation of the replica; does not begin with _
+-- ARGV[2]     ttl         ms; lifetime of the replica's entries
+-- ARGV[3]     nb          buckets of each decision
+-- ARGV[4]     nl          counters of each
+-- ARGV[5]     nc          claims keys of each
+-- ARGV[6]     nr          number of rates
+-- per rate, a = 4*i+3:
 -- ARGV[a]     limit       micro-tokens per period; 0 blocks
 -- ARGV[a+1]   period      µs, > 0
 -- ARGV[a+2]   burst       micro-tokens
--- ARGV[a+3]   cost        micro-tokens, >= 0; 0 takes nothing, but debt refuses it
--- ARGV[a+4]   max_debt    micro-tokens; how far a cost above the burst may overdraw
--- per counter, c = 5*nb+2*j+4:
--- ARGV[c]     cap         slots of the whole fleet
--- ARGV[c+1]   want        slots of this replica with this one: held + pending
+-- ARGV[a+3]   max_debt    micro-tokens; how far a cost above the burst may overdraw
+-- per decision, from 4*nr+7 on in steps of 2+2*nb+2*nl: what prelude_take names
 --
 -- Reply, integers:
+--   1, now     Redis time, µs
+--   then per decision:
 --   status     0 refused, 1 granted, 2 overtaken: send again with a new seq,
---              3 too late; nothing changed unless 1
---   now        Redis time, µs
---   then, unless too late, per bucket: level afterwards (micro-tokens) and
---   wait (µs, rounded up; 0 covered, -1 never); per counter: 0 fits, 1 full,
---   2 overtaken; per claims key: 1 somebody waits for a turn, which refuses
+--              3 too late; it changed nothing unless 1
+--   per bucket: level afterwards (micro-tokens) and wait (µs, rounded up; 0
+--   covered, -1 never); per counter: 0 fits, 1 full, 2 overtaken; per claims
+--   key: 1 somebody waits for a turn, which refuses. All 0 when too late
 --
 -- Not idempotent: a repeated call takes tokens again. Slots are absolute, so
--- they don't add up. O(buckets + counters), + replicas when entries expired.
+-- they don't add up. O(keys), + replicas when entries expired. All is read
+-- before anything is written, so that an error changes nothing.
 
-local now = redis_now()
-if now > tonumber(ARGV[1]) then
-  return { 3, now }
+local number, now = tonumber, redis_now()
+local nb, nl, nc, nr = number(ARGV[3]), number(ARGV[4]), number(ARGV[5]), number(ARGV[6])
+local width, rates = 2 + 2 * nb + 2 * nl, {}
+local n = (#ARGV - 6 - 4 * nr) / width
+for i = 1, nr do
+  local a = 4 * i + 3
+  local limit, period, burst = number(ARGV[a]), number(ARGV[a + 1]), number(ARGV[a + 2])
+  rates[i] = { limit = limit, period = period, burst = burst, max_debt = number(ARGV[a + 3]) }
 end
-local inc, seq, ttl, nb = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local now_ms, nl = math.floor(now / 1000), (#ARGV - 5 - 5 * nb) / 2
-local reply, status, stale = { 1, now }, 1, false
-
-local buckets = {}
-for i = 1, nb do
-  local a = 5 * i + 1
-  local b = { tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3]) }
-  local tokens, stamp, level = bucket_read(KEYS[i], now, b[1], b[2], b[3])
-  local wait = bucket_wait(now, tokens, stamp, level, b[1], b[2], b[3], b[4], tonumber(ARGV[a + 4]))
-  if wait ~= 0 then
-    status = 0
-  end
-  b.stamp, b.level, buckets[i] = stamp, level, b
-  reply[2 * i + 1], reply[2 * i + 2] = b[1] == 0 and 0 or level, wait
+local t = {
+  now = now, now_ms = math.floor(now / 1000), inc = ARGV[1], ttl = number(ARGV[2]),
+  n = n, nb = nb, nl = nl, nc = nc, rates = rates,
+  stored = nb > 0 and redis.call('MGET', unpack(KEYS, 1, n * nb)),
+  claims = nc > 0 and redis.call('EXISTS', unpack(KEYS, n * (nb + nl) + 1)) > 0,
+  buckets = {}, leases = {}, changed_b = {}, changed_l = {},
+}
+local reply = { 1, now }
+for d = 1, n do
+  take_decide(t, d, 4 * nr + 7 + (d - 1) * width, reply, 3 + (d - 1) * (1 + 2 * nb + nl + nc))
 end
-
-local leases = {}
-for j = 1, nl do
-  local c = 5 * nb + 2 * j + 4
-  leases[j] = lease_read(KEYS[nb + j], inc, now_ms)
-  local full = lease_decide(leases[j], tonumber(ARGV[c]), tonumber(ARGV[c + 1]), seq)
-  if full == 1 then
-    status = 0
-  end
-  stale = stale or full == 2
-  reply[2 * nb + 2 + j] = full
-end
-for k = nb + nl + 1, #KEYS do
-  local claimed = redis.call('EXISTS', KEYS[k])
-  status = claimed == 1 and 0 or status
-  reply[nb + 2 + k] = claimed
-end
-if status == 1 and stale then
-  status = 2
-end
-reply[1] = status
-if status ~= 1 then
-  return reply
-end
-
-for i, b in ipairs(buckets) do
-  if b[4] > 0 then
-    reply[2 * i + 1] = b.level - b[4]
-    bucket_write(KEYS[i], now, b.stamp, b.level - b[4], b[1], b[2], b[3])
-  end
-end
-for j, l in ipairs(leases) do
-  local c = 5 * nb + 2 * j + 4
-  if l.seq < seq then
-    lease_write(KEYS[nb + j], inc, l, tonumber(ARGV[c + 1]), seq, now_ms, ttl)
-  end
-end
+once_write(t)
 return reply

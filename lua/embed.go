@@ -30,6 +30,10 @@ var (
 	preludeBucket string
 	//go:embed prelude_lease.lua
 	preludeLease string
+	//go:embed prelude_once.lua
+	preludeOnce string
+	//go:embed prelude_take.lua
+	preludeTake string
 	//go:embed prelude_tag.lua
 	preludeTag string
 	//go:embed prelude_pool.lua
@@ -62,7 +66,7 @@ type Script struct {
 
 // The scripts. Their values are fixed at start and must not be changed.
 var (
-	Admit   = join("admit", admitBody)
+	Admit   = join("admit", preludeOnce+preludeTake+admitBody)
 	Settle  = join("settle", preludeTag+settleBody)
 	Lease   = join("lease", leaseBody)
 	Inspect = join("inspect", inspectBody)

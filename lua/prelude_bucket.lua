@@ -29,11 +29,10 @@ local function fill(tokens_u, limit_u, period_us)
   return dt
 end
 
--- bucket_read returns stored tokens, their stamp, and the level now. Tokens
+-- bucket_parse returns stored tokens, their stamp, and the level now. Tokens
 -- above a lowered burst are cut. A stamp ahead of now means that the clock
 -- went back: no refill until it has caught up, which takes one period at most.
-local function bucket_read(key, now, limit_u, period_us, burst_u)
-  local packed = redis.call('GET', key)
+local function bucket_parse(packed, now, limit_u, period_us, burst_u)
   if not packed then
     return burst_u, now, burst_u
   end
@@ -44,6 +43,11 @@ local function bucket_read(key, now, limit_u, period_us, burst_u)
   end
   local dt = math.max(0, now - stamp)
   return tokens, stamp, math.min(burst_u, tokens + flow(dt, limit_u, period_us))
+end
+
+-- bucket_read does it with what is stored at key.
+local function bucket_read(key, now, limit_u, period_us, burst_u)
+  return bucket_parse(redis.call('GET', key), now, limit_u, period_us, burst_u)
 end
 
 -- bucket_wait tells how long until cost_u is covered, in µs: 0 now, -1 never.
@@ -60,11 +64,16 @@ local function bucket_wait(now, tokens, stamp, level, limit_u, period_us, burst_
   return stamp + fill(need - tokens, limit_u, period_us) - now
 end
 
+-- bucket_pack is the text of a level as of stamp.
+local function bucket_pack(stamp, level)
+  return string.format('%d:%d', level, stamp)
+end
+
 -- bucket_write stores a level. It lives until it is full again, rounded up, so
 -- that expiry never forgives a debt.
 local function bucket_write(key, now, stamp, level, limit_u, period_us, burst_u)
   stamp = math.max(now, stamp)
   local full = stamp - now + fill(burst_u - level, limit_u, period_us)
   local ttl = math.min(MAX_TTL_MS, math.floor((full + 999) / 1000) + 1)
-  redis.call('SET', key, string.format('%d:%d', level, stamp), 'PX', string.format('%d', ttl))
+  redis.call('SET', key, bucket_pack(stamp, level), 'PX', string.format('%d', ttl))
 end

@@ -46,12 +46,33 @@ func (r *raw) State() string {
 	return strings.Join(lines, "\n")
 }
 
+// admit is one decision of a call. The core makes one at a time: what a call of
+// several does is what it says they would do one after the other.
+func (r *raw) admit(now int64, c storetest.Call, k call) (status int64, rest []int64) {
+	a := r.core.admit(now, k, bucketArgs(c.Buckets), leaseArgs(c.Slots))
+	for _, l := range a.buckets {
+		rest = append(rest, l.remaining, l.wait)
+	}
+	rest = append(rest, a.leases...)
+	for i, b := range c.Buckets {
+		if b.InTurn {
+			rest = append(rest, map[bool]int64{true: 1}[a.status != statusLate && a.claimed[i]])
+		}
+	}
+	return a.status, rest
+}
+
+// fence is the not-after of a call.
+func fence(c storetest.Call) int64 {
+	if c.NotAfter == 0 {
+		return 1<<53 - 1
+	}
+	return c.NotAfter
+}
+
 // At answers as the script would at now.
 func (r *raw) At(now int64, c storetest.Call) []int64 {
-	k := call{notAfter: c.NotAfter, inc: c.Inc, seq: c.Seq, ttl: c.TTL}
-	if k.notAfter == 0 {
-		k.notAfter = 1<<53 - 1
-	}
+	k := call{notAfter: fence(c), inc: c.Inc, seq: c.Seq, ttl: c.TTL}
 	return r.flat(now, c, k, bucketArgs(c.Buckets), leaseArgs(c.Slots))
 }
 
@@ -114,18 +135,12 @@ func (r *raw) flat(now int64, c storetest.Call, k call, buckets []bucketArg, lea
 	}
 	switch c.Op {
 	case storetest.Admit:
-		a := r.core.admit(now, k, buckets, leases)
-		if reply[0] = a.status; a.status == statusLate {
-			return reply
-		}
-		for _, l := range a.buckets {
-			reply = append(reply, l.remaining, l.wait)
-		}
-		reply = append(reply, a.leases...)
-		for i, b := range c.Buckets {
-			if b.InTurn {
-				reply = append(reply, map[bool]int64{true: 1}[a.claimed[i]])
-			}
+		status, rest := r.admit(now, c, k)
+		reply = append([]int64{status, now}, rest...)
+		for _, also := range c.Also {
+			k.seq, k.notAfter = also.Seq, fence(also)
+			status, rest := r.admit(now, also, k)
+			reply = append(append(reply, status), rest...)
 		}
 	case storetest.Pool:
 		return r.pool(now, c, k, buckets[0])
@@ -248,6 +263,9 @@ func (r *redis) Run(c storetest.Call) []int64 {
 		source = r.edit(script)
 	}
 	reply := r.do(append([]string{"EVAL", source}, args...)...).([]any)
+	if c.Op == storetest.Admit { // as one decision would have it: status, time, rest
+		reply = append([]any{reply[2], reply[1]}, reply[3:]...)
+	}
 	flat := make([]int64, len(reply))
 	for i, v := range reply {
 		if text, ok := v.(string); ok {
@@ -301,6 +319,40 @@ func (s *spelling) pool(b storetest.Bucket, part string) {
 	s.keys = append(s.keys, "hw:{hw}:p:user:"+b.Key+":"+part)
 }
 
+// decisions spells an admit: every rate once, then each decision.
+func (s *spelling) decisions(c storetest.Call) {
+	all := append([]storetest.Call{c}, c.Also...)
+	type rate struct{ limit, period, burst, maxDebt int64 }
+	var rates []rate
+	var claims []storetest.Bucket
+	rateOf := func(b storetest.Bucket) rate { return rate{b.Limit, b.Period, b.Burst, b.MaxDebt} }
+	for _, d := range all {
+		for _, b := range d.Buckets {
+			s.keys = append(s.keys, "hw:{hw}:b:user:"+b.Key)
+			if !slices.Contains(rates, rateOf(b)) {
+				rates = append(rates, rateOf(b))
+			}
+			if b.InTurn {
+				claims = append(claims, b)
+			}
+		}
+	}
+	s.int(c.TTL, int64(len(c.Buckets)), int64(len(c.Slots)), int64(len(claims)/len(all)), int64(len(rates)))
+	for _, r := range rates {
+		s.int(r.limit, r.period, r.burst, r.maxDebt)
+	}
+	for _, d := range all {
+		s.int(fence(d), d.Seq)
+		for _, b := range d.Buckets {
+			s.int(int64(slices.Index(rates, rateOf(b))+1), b.Amount)
+		}
+		s.slots(storetest.Admit, d.Slots)
+	}
+	for _, b := range claims {
+		s.pool(b, "c")
+	}
+}
+
 // turns spells a call for turns.
 func (s *spelling) turns(c storetest.Call) {
 	b := c.Buckets[0]
@@ -333,18 +385,15 @@ func (s *spelling) corrections(list []storetest.Bucket) {
 // arguments spells a call as the scripts' headers say.
 func arguments(c storetest.Call) (lua.Script, []string) {
 	var s spelling
-	if c.Op != storetest.Lease && c.Op != storetest.Inspect {
-		fence := c.NotAfter
-		if fence == 0 {
-			fence = 1<<53 - 1
-		}
-		s.int(fence)
+	if c.Op == storetest.Settle || c.Op == storetest.Pool {
+		s.int(fence(c))
 	}
 	s.args = append(s.args, c.Inc)
 	nb, nl := int64(len(c.Buckets)), int64(len(c.Slots))
 	switch c.Op {
 	case storetest.Admit:
-		s.int(c.Seq, c.TTL, nb)
+		s.decisions(c)
+		return lua.Admit, append(append([]string{strconv.Itoa(len(s.keys))}, s.keys...), s.args...)
 	case storetest.Settle:
 		s.int(c.Seq, c.TTL, nb, map[bool]int64{true: 1}[c.Retry], nl)
 	case storetest.Lease:
@@ -357,11 +406,6 @@ func arguments(c storetest.Call) (lua.Script, []string) {
 	} else {
 		s.buckets(c.Buckets)
 		s.slots(c.Op, c.Slots)
-	}
-	for _, b := range c.Buckets {
-		if b.InTurn {
-			s.pool(b, "c")
-		}
 	}
 	if c.Op == storetest.Settle {
 		s.corrections(c.Buckets)

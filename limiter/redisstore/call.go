@@ -21,7 +21,7 @@ type call struct {
 	script *lua.Script
 	keys   []string
 	args   []string  // without the fence
-	fenced bool      // the first argument is a not-after
+	fenced bool      // the first argument is a not-after; an admit has it elsewhere
 	until  time.Time // the caller's deadline, and the fence
 	probe  bool      // sent by watch
 
@@ -34,13 +34,18 @@ type call struct {
 	err   *failure
 	ran   ran // what is known when err != nil
 
-	// Of an admit alone: what it takes, for the worker to undo when abandoned.
-	take    limiter.Take
-	wants   []int64
-	seq     int64
-	counted bool
-	bids    []bid          // of a call for turns, in place of the above
-	pool    limiter.Charge // its bucket and rate
+	// Of an admit alone. The worker spells it, together with others (see group.go),
+	// and undoes what it took when abandoned.
+	take     limiter.Take
+	wants    []int64
+	seq      int64
+	counted  bool
+	inc      string         // incarnation
+	ttl      int64          // ms
+	notAfter int64          // the fence in Redis time, once known
+	alone    bool           // with others it failed, and by itself it may not
+	bids     []bid          // of a call for turns, in place of the above
+	pool     limiter.Charge // its bucket and rate
 
 	text argv
 }
@@ -139,30 +144,13 @@ func micro(tokens int64) int64 {
 	return min(most, max(-most, tokens)) * 1_000_000
 }
 
-// buildAdmit fills in an admit of t with the drawn wants.
-func (c *call) buildAdmit(t limiter.Take, inc string, ttl int64) {
-	a := &c.text
-	a.reset()
-	nb := len(t.Charges)
-	c.buildKeys(t)
-	for _, ch := range t.Charges {
-		if ch.InTurn {
-			a.poolKey(ch.Bucket, 'c')
-		}
-	}
-	a.str(inc)
-	a.int(c.seq)
-	a.int(ttl)
-	a.int(int64(nb))
-	for _, ch := range t.Charges {
-		a.rate(ch.Rate, ch.Cost, 0)
-	}
-	for i, sl := range t.Slots {
-		a.int(int64(sl.Cap))
-		a.int(c.wants[i])
-	}
-	c.cut(nb + len(t.Slots) + inTurn(t))
-	c.script, c.fenced = &lua.Admit, true
+// ask makes c an admit of t. It copies t, for its caller may give up while
+// the worker still reads.
+func (c *call) ask(t limiter.Take, inc string, ttl int64) {
+	c.script, c.fenced, c.inc, c.ttl = &lua.Admit, false, inc, ttl
+	c.take.Charges = append(c.take.Charges[:0], t.Charges...)
+	c.take.Slots = append(c.take.Slots[:0], t.Slots...)
+	c.wants = append(c.wants[:0], make([]int64, len(t.Slots))...)
 }
 
 // buildInspect fills in an inspect of t.

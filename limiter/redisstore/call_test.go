@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,26 +11,44 @@ import (
 	"github.com/headway-limiter/headway/lua"
 )
 
-// TestArguments: keys and arguments of an admit, as the script's header has them.
+// TestArguments: keys and arguments of two decisions, as the script's header has
+// them: kind by kind, and each rate once.
 func TestArguments(t *testing.T) {
-	k := limiter.Take{
-		Charges: []limiter.Charge{
-			{Bucket: limiter.BucketID{Dimension: limiter.User, ID: "aa"}, Rate: limiter.Rate{Limit: 3, Per: time.Second, Burst: 5}, Cost: 1},
-			{Bucket: limiter.BucketID{Dimension: limiter.Team, Class: limiter.Tokens, ID: "bb"}, Rate: limiter.Rate{Limit: 1 << 60, Burst: 1 << 60, Per: time.Hour}},
-		},
-		Slots: []limiter.Slot{{Slot: limiter.SlotID{Dimension: limiter.Client, ID: "cc"}, Cap: 7}},
+	user := limiter.Charge{
+		Bucket: limiter.BucketID{Dimension: limiter.User, ID: "aa"},
+		Rate:   limiter.Rate{Limit: 3, Per: time.Second, Burst: 5}, Cost: 1, InTurn: true,
 	}
-	c := newCall()
-	c.seq, c.wants = 9, []int64{4}
+	team := limiter.Charge{
+		Bucket: limiter.BucketID{Dimension: limiter.Team, Class: limiter.Tokens, ID: "bb"},
+		Rate:   limiter.Rate{Limit: 1 << 60, Burst: 1 << 60, Per: time.Hour},
+	}
+	slot := limiter.Slot{Slot: limiter.SlotID{Dimension: limiter.Client, ID: "cc"}, Cap: 7}
+	one := limiter.Take{Charges: []limiter.Charge{user, team}, Slots: []limiter.Slot{slot}}
+	user.Bucket.ID, team.Rate = "dd", user.Rate
+	two := limiter.Take{Charges: []limiter.Charge{user, team}, Slots: []limiter.Slot{slot}}
 	for range 2 { // buffers are reused
-		c.buildAdmit(k, "beef", 10_000)
-	}
-	if want := []string{"hw:{hw}:b:user:aa", "hw:{hw}:t:team:bb", "hw:{hw}:l:client:cc"}; !slices.Equal(c.keys, want) {
-		t.Errorf("keys %v, want %v", c.keys, want)
-	}
-	want := "beef 9 10000 2 3000000 1000000 5000000 1000000 0 9007199254000000 3600000000 9007199254000000 0 0 7 4"
-	if got := strings.Join(c.args, " "); got != want {
-		t.Errorf("arguments\n%s, want\n%s", got, want)
+		gs := &groups{}
+		for i, k := range []limiter.Take{one, two} {
+			c := newCall()
+			c.ask(k, "beef", 10_000)
+			c.seq, c.notAfter, c.wants = int64(9+i), int64(100+i), []int64{int64(4 + i)}
+			gs.add(c)
+		}
+		if gs.used != 1 {
+			t.Fatalf("two decisions of one shape are %d calls, want 1", gs.used)
+		}
+		keys, args := gs.list[0].spell()
+		want := "hw:{hw}:b:user:aa hw:{hw}:t:team:bb hw:{hw}:b:user:dd hw:{hw}:t:team:bb " +
+			"hw:{hw}:l:client:cc hw:{hw}:l:client:cc hw:{hw}:p:user:aa:c hw:{hw}:p:user:dd:c"
+		if got := strings.Join(keys, " "); got != want {
+			t.Errorf("keys\n%v, want\n%v", got, want)
+		}
+		want = "beef 10000 2 1 1 2 3000000 1000000 5000000 0 9007199254000000 3600000000 9007199254000000 0 " +
+			"100 9 1 1000000 2 0 7 4 101 10 1 1000000 1 0 7 5"
+		if got := strings.Join(args, " "); got != want {
+			t.Errorf("arguments\n%s, want\n%s", got, want)
+		}
+		gs.reset()
 	}
 }
 

@@ -32,9 +32,10 @@ type client struct {
 	metrics *metrics
 	dial    func(ctx context.Context, address string) (net.Conn, error) // nil: TCP
 
-	queue chan *call    // from callers to workers; never closed
-	quit  chan struct{} // closed to end the workers
-	wg    sync.WaitGroup
+	groups sync.Pool     // of *groups
+	queue  chan *call    // from callers to workers; never closed
+	quit   chan struct{} // closed to end the workers
+	wg     sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // open ones, to cut them off at the end
@@ -170,63 +171,95 @@ func (c *client) work(finish func([]*call)) {
 // run executes calls and fills in their reply or error. It returns when rueidis
 // does, however long that takes.
 func (c *client) run(batch []*call) {
-	live := c.send(batch)
-	again := missing(live)
-	if len(again) == 0 {
-		return
+	gs, _ := c.groups.Get().(*groups)
+	if gs == nil {
+		gs = &groups{}
 	}
-	// NOSCRIPT proves that nothing ran: load what is missing and send again.
-	for _, call := range again {
-		if err := c.load(call.script); err != nil {
-			call.err, call.ran = err, ranNot
-		}
+	defer c.groups.Put(gs)
+	c.send(gs, batch)
+	again := c.again(gs)
+	gs.reset()
+	if len(again) > 0 {
+		c.send(gs, again)
+		gs.reset()
 	}
-	c.send(missing(again))
 }
 
-func missing(batch []*call) []*call {
-	var list []*call
-	for _, call := range batch {
-		if call.err.missing() {
-			list = append(list, call)
+// again lists the calls of which an error reply proves that nothing ran, and
+// which may fare better now.
+func (c *client) again(gs *groups) (list []*call) {
+	for _, g := range gs.all() {
+		err := g.calls[0].err
+		switch {
+		case err.missing():
+			// Load what is missing and send again.
+			if err := c.load(g.calls[0].script); err != nil {
+				g.fail(err, ranNot)
+				continue
+			}
+		case err != nil && err.kind == kindScript && len(g.calls) > 1:
+			// One of their keys holds something that no script wrote. Each alone, so
+			// that only those who name it fail.
+			for _, call := range g.calls {
+				call.alone = true
+			}
+		default:
+			continue
 		}
+		list = append(list, g.calls...)
 	}
 	return list
 }
 
-// send runs those of batch that somebody still waits for, and returns them. The
-// others were given up in the queue; not sending them is the surest fence.
-func (c *client) send(batch []*call) []*call {
-	live := make([]*call, 0, len(batch))
-	cmds := make(rueidis.Commands, 0, len(batch))
+// send runs those of batch that somebody still waits for. The others were given
+// up in the queue; not sending them is the surest fence.
+func (c *client) send(gs *groups, batch []*call) {
 	now := time.Now()
 	for _, call := range batch {
 		call.err, call.ran = errNotSent, ranNot
-		if call.state.Load() == waiting && now.Before(call.until) {
-			if cmd, err := c.command(call); err != nil {
-				call.err = err
-			} else {
-				live, cmds = append(live, call), append(cmds, cmd)
-			}
+		if call.state.Load() != waiting || !now.Before(call.until) {
+			continue
+		}
+		if err := c.stamp(call); err != nil {
+			call.err = err
+			continue
+		}
+		gs.add(call)
+	}
+	cmds := make(rueidis.Commands, 0, gs.used)
+	for _, g := range gs.all() {
+		cmd, err := c.command(g)
+		if g.sent = err == nil; g.sent {
+			cmds = append(cmds, cmd)
+		} else {
+			g.fail(err, ranNot)
 		}
 	}
-	if len(live) == 0 {
-		return nil
+	if len(cmds) > 0 {
+		c.deliver(gs, cmds)
 	}
+}
+
+// deliver sends one pipeline and hands out its replies.
+func (c *client) deliver(gs *groups, cmds rueidis.Commands) {
 	// One pair of instants serves the whole pipeline: its first reply was made
 	// after sent, its last before received.
 	gen, sent := c.fence.generation(), time.Now()
 	results, err := c.pipeline(cmds)
 	received := time.Now()
 	var first, last int64
-	for i, call := range live {
-		if err != nil {
-			call.err, call.ran = err, ranUnknown
+	for _, g := range gs.all() {
+		if !g.sent {
 			continue
 		}
-		call.reply, call.err, call.ran = parse(call.reply[:0], results[i])
-		if call.err == nil {
-			last = call.reply[1]
+		if err != nil {
+			g.fail(err, ranUnknown)
+			continue
+		}
+		now := g.answer(results[0])
+		results = results[1:]
+		if now > 0 {
+			last = now
 			if first == 0 {
 				first = last
 			}
@@ -235,7 +268,6 @@ func (c *client) send(batch []*call) []*call {
 	if first > 0 {
 		c.fence.observe(gen, sent, received, first, last)
 	}
-	return live
 }
 
 // pipeline is the one door to rueidis. It panics on keys of several slots, so
@@ -249,23 +281,33 @@ func (c *client) pipeline(cmds rueidis.Commands) (results []rueidis.RedisResult,
 	return c.redis.DoMulti(context.Background(), cmds...), nil
 }
 
-// command builds EVALSHA of a call, with the fence in front of its arguments.
-func (c *client) command(call *call) (cmd rueidis.Completed, err *failure) {
+// command builds EVALSHA of a group, with the fence of a single call in front
+// of its arguments.
+func (c *client) command(g *group) (cmd rueidis.Completed, err *failure) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &failure{kindPanic, fmt.Errorf("rueidis: %v", p)}
 		}
 	}()
-	b := c.redis.B().Arbitrary("EVALSHA", call.script.SHA, strconv.Itoa(len(call.keys))).Keys(call.keys...)
-	if call.fenced {
-		notAfter, err := c.notAfter(call.until)
-		if err != nil {
-			return cmd, err
-		}
-		b = b.Args(strconv.FormatInt(notAfter, 10))
+	first := g.calls[0]
+	keys, args := g.spell()
+	b := c.redis.B().Arbitrary("EVALSHA", first.script.SHA, strconv.Itoa(len(keys))).Keys(keys...)
+	if first.fenced {
+		b = b.Args(strconv.FormatInt(first.notAfter, 10))
 	}
-	c.metrics.calls.count(call.script.Name)
-	return b.Args(call.args...).Build(), nil
+	c.metrics.calls.count(first.script.Name)
+	if first.script == &lua.Admit {
+		c.metrics.calls.decisions.Add(uint64(len(g.calls)))
+	}
+	return b.Args(args...).Build(), nil
+}
+
+// stamp fences a call that needs it.
+func (c *client) stamp(call *call) (err *failure) {
+	if call.fenced || call.script == &lua.Admit {
+		call.notAfter, err = c.notAfter(call.until)
+	}
+	return err
 }
 
 // notAfter converts a deadline into Redis time, asking for it when nothing is

@@ -11,6 +11,9 @@ import (
 // the plain TIME commands that start a fence after a connection.
 type Calls struct {
 	Admit, Pool, Settle, Lease, Inspect, Time uint64
+	// Decisions is how many admissions the calls of Admit were about: those that
+	// are outstanding together share a call.
+	Decisions uint64
 }
 
 // Total is the number of all calls.
@@ -19,6 +22,7 @@ func (c Calls) Total() uint64 { return c.Admit + c.Pool + c.Settle + c.Lease + c
 // callCounts counts without allocation or lookup of labels.
 type callCounts struct {
 	admit, pool, settle, lease, inspect, time atomic.Uint64
+	decisions                                 atomic.Uint64
 }
 
 func (c *callCounts) of(name string) *atomic.Uint64 {
@@ -42,7 +46,7 @@ func (c *callCounts) count(name string) { c.of(name).Add(1) }
 func (c *callCounts) snapshot() Calls {
 	return Calls{
 		Admit: c.admit.Load(), Pool: c.pool.Load(), Settle: c.settle.Load(), Lease: c.lease.Load(),
-		Inspect: c.inspect.Load(), Time: c.time.Load(),
+		Inspect: c.inspect.Load(), Time: c.time.Load(), Decisions: c.decisions.Load(),
 	}
 }
 
@@ -97,6 +101,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			ConstLabels: prometheus.Labels{"script": name},
 		}, func() float64 { return float64(n.Load()) }))
 	}
+	collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "headway_store_decisions_total", Help: "Admissions decided by the calls of the admit script.",
+	}, func() float64 { return float64(m.calls.decisions.Load()) }))
 	if reg == nil {
 		return m, nil
 	}

@@ -113,10 +113,9 @@ func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, err
 		// Every attempt is a call of its own: a new sequence, and new wants, for
 		// what the replica holds may have changed meanwhile.
 		c := s.calls.Get().(*call)
-		c.take, c.until = t, until
-		c.wants = append(c.wants[:0], make([]int64, len(t.Slots))...)
+		c.until = until
+		c.ask(t, s.inc, s.ttl)
 		c.seq, c.counted = s.slots.draw(t.Slots, c.wants)
-		c.buildAdmit(t, s.inc, s.ttl)
 		if err := s.exchange(ctx, c); err != nil {
 			return limiter.Verdict{}, err
 		}
@@ -200,8 +199,7 @@ func (s *Store) exchange(ctx context.Context, c *call) error {
 
 // abandon leaves c to the worker, unless the reply has just come.
 func (s *Store) abandon(ctx context.Context, c *call, start time.Time) error {
-	c.take = clone(c.take) // the original belongs to our caller again
-	until := c.until       // after the swap c belongs to the worker
+	until := c.until // after the swap c belongs to the worker
 	if !c.state.CompareAndSwap(waiting, abandoned) {
 		<-c.done
 		if c.err != nil {
@@ -330,7 +328,8 @@ func newCall() *call {
 
 // release returns c for reuse. Nobody else may still look at it.
 func (s *Store) release(c *call) {
-	c.take, c.counted, c.err, c.bids, c.probe = limiter.Take{}, false, nil, nil, false
+	c.take.Charges, c.take.Slots = c.take.Charges[:0], c.take.Slots[:0]
+	c.counted, c.err, c.bids, c.probe, c.alone = false, nil, nil, false, false
 	c.state.Store(waiting)
 	s.calls.Put(c)
 }

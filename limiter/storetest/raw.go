@@ -29,6 +29,10 @@ type Call struct {
 	Retry    bool // of Settle
 	Buckets  []Bucket
 	Slots    []Slot
+	// Also are further decisions of the same Admit, after this one, each with as
+	// many buckets, slots and turns. Of them only NotAfter, Seq, Buckets and Slots
+	// count.
+	Also []Call
 
 	// Of Pool, whose first bucket is the contended one.
 	Grace, Most, Rest, More int64
@@ -66,8 +70,10 @@ type Slot struct {
 // Raw is a server at the level of script calls. Implementations fail the test
 // when a call cannot be made.
 type Raw interface {
-	// Run makes one call and returns its reply, flat as the script gives it;
-	// tags and virtual times as the bits of their float64.
+	// Run makes one call and returns its reply, flat as the script gives it; tags
+	// and virtual times as the bits of their float64. Of an Admit the reply
+	// begins with the first decision's status and the time; each decision of
+	// Also adds its status and the rest.
 	Run(c Call) []int64
 	// Flush loses all data.
 	Flush()
