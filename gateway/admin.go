@@ -67,7 +67,7 @@ func (g *Gateway) live(w http.ResponseWriter, _ *http.Request) {
 type readiness struct {
 	Ready bool `json:"ready"`
 	// Reasons say what is wrong, also where that does not make this replica
-	// unready (a store that is out under fail_open).
+	// unready (a store that is out under fail_open or local_share).
 	Reasons  []string   `json:"reasons"`
 	Draining bool       `json:"draining"`
 	Store    storeState `json:"store"`
@@ -107,7 +107,7 @@ func (g *Gateway) readiness() readiness {
 	}
 	if !health.Usable {
 		out.Reasons = append(out.Reasons, "store: "+health.State)
-		out.Ready = g.tables.Load().cfg.Redis.OnOutage == string(limiter.FailOpen)
+		out.Ready = g.tables.Load().cfg.Redis.OnOutage != string(limiter.FailClosed)
 	}
 	if out.Draining {
 		out.Reasons = append(out.Reasons, "draining")
@@ -115,6 +115,9 @@ func (g *Gateway) readiness() readiness {
 	}
 	return out
 }
+
+// Ready reports whether requests can be served, as /readyz does.
+func (g *Gateway) Ready() bool { return g.readiness().Ready }
 
 // ready answers load balancers, which look at the status alone, and operators,
 // who see the reasons if they have the token.

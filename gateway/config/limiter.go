@@ -49,16 +49,16 @@ func (c *Config) Limiter() limiter.Config {
 // rule translates one identity's limits, without the caps that are ignored in
 // its dimension: the limiter would enforce them.
 func (d dimension) rule(r Rule) limiter.Rule {
-	out := limiter.Rule{Requests: r.Requests.limiter(), Tokens: r.Tokens.limiter()}
+	out := limiter.Rule{Requests: r.Requests.Limiter(), Tokens: r.Tokens.Limiter()}
 	if d.slots == inFlightOK {
 		out.MaxInFlight = r.MaxInFlightRequests
 	}
 	return out
 }
 
-// limiter translates a bucket: burst defaults to the limit, and a bucket that
-// blocks everything has none.
-func (r *Rate) limiter() *limiter.Rate {
+// Limiter translates a bucket: burst defaults to the limit, and a bucket that
+// blocks everything has none. A nil Rate is unlimited: nil.
+func (r *Rate) Limiter() *limiter.Rate {
 	if r == nil {
 		return nil
 	}

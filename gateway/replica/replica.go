@@ -48,6 +48,7 @@ type Replica struct {
 	node     *gossip.Node // nil without gossip
 	limiter  *limiter.Limiter
 	gateway  *gateway.Gateway
+	service  *service // nil without a rate limit service
 
 	api, admin *server
 	failed     chan error
@@ -63,7 +64,7 @@ type server struct {
 // Start starts a replica. The error names what could not be opened; everything
 // opened before is closed again.
 func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, err error) {
-	r = &Replica{cfg: cfg, log: opts.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 2)}
+	r = &Replica{cfg: cfg, log: opts.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 3)}
 	if r.log == nil {
 		r.log = slog.Default()
 	}
@@ -95,6 +96,9 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 		Store: r.store.Health, Fleet: peers, Build: opts.Build,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := r.openService(); err != nil {
 		return nil, err
 	}
 	if err := r.listen(opts); err != nil {
@@ -243,6 +247,9 @@ func (r *Replica) Shutdown(ctx context.Context) (err error) {
 // close ends what has been opened so far.
 func (r *Replica) close(ctx context.Context) error {
 	var errs []error
+	if r.service != nil {
+		r.service.Close(ctx)
+	}
 	if r.limiter != nil {
 		r.limiter.Close()
 	}
