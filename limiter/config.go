@@ -138,6 +138,9 @@ type Config struct {
 	// spread tenants over shards. A user must then be of one team, and a key of
 	// one user, in all requests: with two homes it would have two budgets.
 	Homes bool
+	// LocalSlots counts in-flight slots in this process, not over the fleet: a cap
+	// is then one per replica, costs no call, and holds without the store, too.
+	LocalSlots bool
 	// Registerer takes the limiter's metrics; nil keeps them private.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger // nil: slog.Default()

@@ -11,6 +11,7 @@ type demand struct {
 	take   Take
 	dims   []Dimension // that limit this request, each once
 	tokens int64       // estimated
+	skip   Skip
 }
 
 // breadth orders dimensions by how many tenants share one bucket of them.
@@ -19,7 +20,7 @@ var breadth = map[Dimension]int{APIKey: 1, User: 2, Team: 3, Model: 4}
 // demandOf lists every limit that applies to r, in the order of Dimensions,
 // request counts before token budgets before in-flight slots.
 func (c Config) demandOf(r Request) *demand {
-	d := &demand{tokens: r.Tokens}
+	d := &demand{tokens: r.Tokens, skip: r.Skip}
 	var rules [len(Dimensions)]Rule // the zero Rule where none applies
 	for i, dim := range Dimensions {
 		id := r.Of(dim)
@@ -27,7 +28,7 @@ func (c Config) demandOf(r Request) *demand {
 		if !limited || id == "" || (r.Anonymous && dim.Identifies()) {
 			continue
 		}
-		rules[i] = limit.rule(id)
+		rules[i] = limit.rule(id).without(r.Skip)
 		if rules[i] != (Rule{}) {
 			d.dims = append(d.dims, dim)
 		}
@@ -44,11 +45,11 @@ func (c Config) demandOf(r Request) *demand {
 	}
 	for i := range d.take.Charges {
 		charge := &d.take.Charges[i]
-		charge.InTurn = c.Fair.inTurn(charge.Bucket) && !r.Anonymous
+		charge.InTurn = c.Fair.inTurn(charge.Bucket) && !r.Anonymous && r.Skip&SkipQueue == 0
 	}
 	for i, dim := range Dimensions {
 		if n := rules[i].MaxInFlight; n > 0 {
-			d.take.Slots = append(d.take.Slots, Slot{SlotID{dim, r.Of(dim), c.home(dim, r)}, n})
+			d.take.Slots = append(d.take.Slots, Slot{SlotID{dim, r.Of(dim), c.home(dim, r), c.LocalSlots}, n})
 		}
 	}
 	return d
@@ -155,7 +156,7 @@ func (d *demand) refusal(v Verdict) *Refusal {
 			best = &r
 		}
 	}
-	for i, c := range d.take.Charges {
+	for i, c := range d.take.Charges[:min(len(d.take.Charges), len(v.Charges))] {
 		if wait := v.Charges[i].Wait; wait != 0 || v.Charges[i].Contended {
 			consider(Refusal{Dimension: c.Bucket.Dimension, Class: c.Bucket.Class, Reason: c.reason(wait), RetryAfter: wait})
 		}

@@ -128,3 +128,17 @@ func TestHeadwayIsTheMeanGapAndSeesStalls(t *testing.T) {
 		t.Errorf("spacing %v in a stall of 1s", got)
 	}
 }
+
+// Who skips the wait line does not mind that others wait for their turn.
+func TestSkipQueueTakesOutOfTurn(t *testing.T) {
+	cfg := Config{
+		Limits: map[Dimension]Limit{Model: {Rule: Rule{Requests: &Rate{Limit: 1, Per: time.Second, Burst: 1}}}},
+		Fair:   FairConfig{Enabled: true, Scope: FairExact, TenantDimension: User},
+	}
+	for skip, want := range map[Skip]bool{0: true, SkipTokens: true, SkipQueue: false, SkipQueue | SkipTokens: false} {
+		d := cfg.demandOf(Request{Identities: Identities{User: "u", Model: "m"}, Skip: skip})
+		if got := d.take.Charges[0].InTurn; got != want {
+			t.Errorf("with %b skipped in turn is %v", skip, got)
+		}
+	}
+}

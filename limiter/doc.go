@@ -31,6 +31,24 @@
 // is the longest over all that refuse, so that a caller who sleeps exactly
 // that long and retries alone is admitted.
 //
+// # Backends
+//
+// Which server does the work is known only after admission. [Grant.Select] takes
+// what the [Backend] limits of the first server that covers the request ask for,
+// in a call of its own; a server that is exhausted is passed over, and only when
+// all are the request is refused, until the first of them would pass. What
+// admission took is then given back (Outcome.Void). Nobody waits in line for a
+// server.
+//
+// # Exemptions
+//
+// [Request].Skip names classes that do not apply to a request, in any dimension.
+// A request that skips the wait line asks the store past those who wait and is
+// refused rather than held. With [Config].LocalSlots in-flight caps hold for each
+// replica by itself: they are counted here, and stores never see a slot. A
+// refusal for want of one is decided before the store is asked, so that it is
+// named even where a bucket would refuse, too.
+//
 // # The wait line
 //
 // With [FairConfig] enabled, a request refused by request counts alone, in a

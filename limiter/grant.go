@@ -1,6 +1,9 @@
 package limiter
 
-import "sync/atomic"
+import (
+	"cmp"
+	"sync/atomic"
+)
 
 // Outcome says how a granted request ended.
 type Outcome struct {
@@ -11,6 +14,9 @@ type Outcome struct {
 	// a timeout, no connection): its token estimate is given back, the request
 	// count is not.
 	Failed bool
+	// Void says that nothing was started at all: everything that admission took
+	// is given back. The rest does not matter then.
+	Void bool
 }
 
 // correction is what a budget is given (> 0) or charged (< 0) on top of an
@@ -33,6 +39,7 @@ type Grant struct {
 	levels   Levels
 	line     *LineInfo
 	waited   *waiter // nil if never queued
+	backend  *picked // nil if none is selected, or it has no limits
 	degraded string  // see Degraded
 	finished atomic.Bool
 }
@@ -47,7 +54,12 @@ func (g *Grant) Line() *LineInfo { return g.line }
 // Degraded is empty for a normal grant. While the store was out it is "open"
 // for one given without anybody's word (see FailOpen), and "local" for one by
 // this replica's share of the limits (see LocalShare).
-func (g *Grant) Degraded() string { return g.degraded }
+func (g *Grant) Degraded() string {
+	if p := g.backend; p != nil {
+		return cmp.Or(g.degraded, p.degraded)
+	}
+	return g.degraded
+}
 
 // Values of Degraded.
 const (
@@ -73,13 +85,7 @@ func (g *Grant) Done(o Outcome) {
 		return
 	}
 	g.limiter.running.Add(-1)
-	if g.degraded == degradedOpen {
-		return // it took nothing
-	}
-	if g.waited != nil {
-		g.limiter.lines.settle(g.waited, o)
-	}
-	s := g.demand.settlement(o)
+	s := g.ended(o)
 	s.Local = g.degraded == degradedLocal
 	for _, slot := range s.Free {
 		g.limiter.metrics.slots.add(slot, -1)
@@ -87,4 +93,36 @@ func (g *Grant) Done(o Outcome) {
 	if len(s.Adjust) > 0 || len(s.Free) > 0 {
 		g.limiter.store.Settle(s)
 	}
+}
+
+// ended is how a request that ended so is settled, its backend included as far
+// as one settlement can hold both.
+func (g *Grant) ended(o Outcome) Settlement {
+	waited := g.waited
+	if g.degraded == degradedOpen {
+		waited = nil // its turn took nothing
+	}
+	if o.Void {
+		g.Deselect()
+		if waited != nil {
+			return g.limiter.lines.undo(waited, g.degraded == degradedLocal)
+		}
+		return g.demand.undo()
+	}
+	if waited != nil {
+		g.limiter.lines.settle(waited, o)
+	}
+	s := g.demand.settlement(o)
+	switch p := g.backend; {
+	case p == nil || p.degraded == degradedOpen:
+	case p.degraded == g.degraded:
+		s.Adjust = append(s.Adjust, p.demand.settlement(o).Adjust...)
+	default:
+		b := p.demand.settlement(o)
+		b.Local = p.degraded == degradedLocal
+		if len(b.Adjust) > 0 {
+			g.limiter.store.Settle(b)
+		}
+	}
+	return s
 }

@@ -18,7 +18,7 @@ const publishEvery = 100 * time.Millisecond
 // Limiter admits requests. It is safe for concurrent use.
 type Limiter struct {
 	cfg     Config
-	store   Store
+	store   *here
 	fleet   Fleet
 	log     *slog.Logger
 	metrics *metrics
@@ -41,12 +41,12 @@ func New(cfg Config, store Store, fl Fleet) (*Limiter, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	l := &Limiter{cfg: cfg, store: store, fleet: fl, log: cfg.Logger, stop: make(chan struct{})}
+	l := &Limiter{cfg: cfg, store: newHere(store), fleet: fl, log: cfg.Logger, stop: make(chan struct{})}
 	var err error
 	if l.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("limiter: metrics: %w", err)
 	}
-	l.lines = newLines(cfg.Fair, store, fl, l.metrics)
+	l.lines = newLines(cfg.Fair, l.store, fl, l.metrics)
 	l.stopped.Go(l.publish)
 	return l, nil
 }
@@ -121,8 +121,8 @@ func (l *Limiter) decide(d *demand, v Verdict, err error) (grant *Grant, refusal
 	case errors.Is(err, ErrUnavailable):
 		if l.cfg.outage(d.dims) == FailOpen {
 			l.metrics.outage.WithLabelValues(string(FailOpen)).Inc()
-			l.running.Add(1)
-			return &Grant{limiter: l, demand: d, degraded: degradedOpen}, nil, nil, nil
+			grant, refusal = l.open(d)
+			return grant, refusal, nil, nil
 		}
 		l.metrics.outage.WithLabelValues(string(FailClosed)).Inc()
 		return nil, nil, nil, err
@@ -137,13 +137,29 @@ func (l *Limiter) decide(d *demand, v Verdict, err error) (grant *Grant, refusal
 	}
 	refusal = d.refusal(v)
 	refusal.Degraded = v.degraded()
-	if refusal.Class == InFlight {
-		l.metrics.refuseSlots(d.take.Slots, v.Full)
-	}
+	l.metrics.refuseSlots(d.take.Slots, v.Full)
 	if b, wait, narrower, ok := d.contended(v); ok {
 		at = &place{bucket: b, wait: wait, tenantWait: narrower}
 	}
 	return nil, refusal, at, nil
+}
+
+// open starts a demand without the store's word. Slots that are counted here
+// do not need it.
+func (l *Limiter) open(d *demand) (*Grant, *Refusal) {
+	if ours(d.take) {
+		full, ok := l.store.take(d.take.Slots)
+		if !ok {
+			l.metrics.refuseSlots(d.take.Slots, full)
+			return nil, d.refusal(Verdict{Full: full})
+		}
+		d = &demand{take: Take{Slots: d.take.Slots}, tokens: d.tokens, skip: d.skip}
+	} else {
+		d = &demand{tokens: d.tokens, skip: d.skip}
+	}
+	grant := l.grant(d, Verdict{})
+	grant.degraded = degradedOpen
+	return grant, nil
 }
 
 // grant starts a demand that the store has taken.
@@ -157,7 +173,7 @@ func (l *Limiter) grant(d *demand, v Verdict) *Grant {
 
 // waiter returns r as somebody who may stand in a line, nil if it may not.
 func (l *Limiter) waiter(r Request, d *demand) *waiter {
-	if !l.cfg.Fair.Enabled || r.Anonymous {
+	if !l.cfg.Fair.Enabled || r.Anonymous || r.Skip&SkipQueue != 0 {
 		return nil
 	}
 	tenant, ok := l.cfg.Fair.tenant(r)

@@ -83,7 +83,7 @@ func (m *metrics) timeOutage(c Config, usable bool, d time.Duration) {
 
 // refuseSlots counts a refusal for each slot that was full.
 func (m *metrics) refuseSlots(slots []Slot, full []bool) {
-	for i, s := range slots {
+	for i, s := range slots[:min(len(slots), len(full))] {
 		if full[i] {
 			m.slotRefusals.WithLabelValues(string(s.Slot.Dimension), m.tenantNames.name(s.Slot.ID)).Inc()
 		}

@@ -45,6 +45,14 @@ func (s *lines) settle(w *waiter, o Outcome) {
 	}
 }
 
+// undo is what gives back all that w took in vain, its turn included. local
+// is as in Settlement.
+func (s *lines) undo(w *waiter, local bool) Settlement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return w.line.undo(w, local)
+}
+
 // tagged is the order of a line whose turns the whole fleet decides.
 type tagged struct{ *fairq.Tagged[*waiter] }
 

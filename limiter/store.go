@@ -29,6 +29,9 @@ type SlotID struct {
 	Dimension Dimension
 	ID        ID
 	Home      ID // as in BucketID
+	// Here counts it in this process alone (see Config.LocalSlots). The limiter
+	// does so itself: stores never see such a slot.
+	Here bool
 }
 
 // Charge is what a request takes from one bucket.

@@ -125,4 +125,6 @@ type Request struct {
 	// Anonymous requests (no valid key) are charged to Global and Client only,
 	// and never wait.
 	Anonymous bool
+	// Skip names what does not apply to the request.
+	Skip Skip
 }
