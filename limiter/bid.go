@@ -53,7 +53,9 @@ type BidVerdict struct {
 	// virtual time: whole tokens divided by weight.
 	Finish, Since float64
 	// Err, if not nil, wraps ErrUnavailable: a Local verdict that leaves out this
-	// bid, whose limits forbid deciding without the store. It waits.
+	// bid, whose limits forbid deciding without the store; or a Rest kept elsewhere
+	// than the pool that could not be asked for, after which the turn was given
+	// back. It waits.
 	Err error
 }
 

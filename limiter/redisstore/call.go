@@ -24,6 +24,12 @@ type call struct {
 	fenced bool      // the first argument is a not-after; an admit has it elsewhere
 	until  time.Time // the caller's deadline, and the fence
 	probe  bool      // sent by watch
+	// home names the keys' slot (see hashTag): all keys of a call are of one, so calls
+	// may only ride together in one script if their homes are equal.
+	home   limiter.ID
+	node   *client // where it goes, or was sent last
+	asking bool    // its keys are on their way to node (an ASK reply)
+	hops   int     // times it was sent again by redo
 
 	state atomic.Int32
 	done  chan struct{} // buffered: the worker never waits for the caller
@@ -61,12 +67,13 @@ const (
 // argv collects the text of all keys and arguments in one buffer, so that a
 // call costs one string instead of thirty.
 type argv struct {
+	home limiter.ID // of all keys
 	buf  []byte
 	ends []int
 	list []string
 }
 
-func (a *argv) reset() { a.buf, a.ends = a.buf[:0], a.ends[:0] }
+func (a *argv) reset(home limiter.ID) { a.home, a.buf, a.ends = home, a.buf[:0], a.ends[:0] }
 
 func (a *argv) str(s string) {
 	a.buf = append(a.buf, s...)
@@ -78,9 +85,11 @@ func (a *argv) int(n int64) {
 	a.ends = append(a.ends, len(a.buf))
 }
 
-// key appends hw:{hw}:<kind>:<dimension>:<id>.
+// key appends hw:{<tag>}:<kind>:<dimension>:<id>.
 func (a *argv) key(kind byte, d limiter.Dimension, id limiter.ID) {
-	a.buf = append(a.buf, "hw:{hw}:"...)
+	a.buf = append(a.buf, "hw:{"...)
+	a.buf = append(a.buf, hashTag(a.home)...)
+	a.buf = append(a.buf, "}:"...)
 	a.buf = append(a.buf, kind, ':')
 	a.buf = append(a.buf, d...)
 	a.buf = append(a.buf, ':')
@@ -156,7 +165,7 @@ func (c *call) ask(t limiter.Take, inc string, ttl int64) {
 // buildInspect fills in an inspect of t.
 func (c *call) buildInspect(t limiter.Take, inc string) {
 	a := &c.text
-	a.reset()
+	a.reset(c.home)
 	c.buildKeys(t)
 	a.str(inc)
 	a.int(int64(len(t.Charges)))
@@ -170,7 +179,7 @@ func (c *call) buildInspect(t limiter.Take, inc string) {
 // buildLease fills in a lease call.
 func (c *call) buildLease(inc string, seq, ttl int64, sts []statement) {
 	a := &c.text
-	a.reset()
+	a.reset(c.home)
 	for _, st := range sts {
 		a.key('l', st.id.Dimension, st.id.ID)
 	}
@@ -188,7 +197,7 @@ func (c *call) buildLease(inc string, seq, ttl int64, sts []statement) {
 // buildSettle fills in an attempt of a settlement.
 func (c *call) buildSettle(p *settlement, inc string, ttl int64, sts []statement) {
 	a := &c.text
-	a.reset()
+	a.reset(c.home)
 	keys := len(p.adjust) + len(sts)
 	for _, adj := range p.adjust {
 		a.bucketKey(adj.Bucket)

@@ -24,14 +24,18 @@ const (
 	queueMost = 512
 )
 
-// client is the facade of rueidis: it owns every goroutine that may block on
-// the network, and nobody else calls rueidis.
+// client is the facade of rueidis for one server: it owns every goroutine that
+// may block on the network, and nobody else calls rueidis. Servers share none of
+// this, so that one that hangs takes no worker from the others.
 type client struct {
+	addr    string
 	redis   rueidis.Client
-	fence   *fence
+	fence   *fence   // of this server's clock
+	breaker *breaker // whether this server is worth asking
 	metrics *metrics
 	dial    func(ctx context.Context, address string) (net.Conn, error) // nil: TCP
 
+	hint   chan struct{} // of capacity 1: probe now
 	groups sync.Pool     // of *groups
 	queue  chan *call    // from callers to workers; never closed
 	quit   chan struct{} // closed to end the workers
@@ -42,17 +46,18 @@ type client struct {
 	ended bool
 }
 
-// newClient connects. A server that cannot be reached is no error: rueidis
-// dials again with the next call.
-func newClient(o Options, f *fence, m *metrics) (*client, error) {
+// newClient connects to the server at addr. One that cannot be reached is no
+// error: rueidis dials again with the next call.
+func newClient(o Options, addr string, m *metrics, changed func(c *client, open bool, why string)) (*client, error) {
 	c := &client{
-		fence: f, metrics: m, dial: o.DialCtxFn,
-		queue: make(chan *call, queueMost), quit: make(chan struct{}),
+		addr: addr, fence: &fence{base: time.Now()}, metrics: m, dial: o.DialCtxFn,
+		hint: make(chan struct{}, 1), queue: make(chan *call, queueMost), quit: make(chan struct{}),
 		conns: map[net.Conn]struct{}{},
 	}
+	c.breaker = newBreaker(time.Now(), func(open bool, why string) { changed(c, open, why) })
 	var err error
 	if c.redis, err = rueidis.NewClient(c.options(o)); c.redis == nil {
-		return nil, fmt.Errorf("redisstore: client for %s: %w", o.Address, err)
+		return nil, fmt.Errorf("redisstore: client for %s: %w", addr, err)
 	}
 	return c, nil
 }
@@ -61,7 +66,7 @@ func newClient(o Options, f *fence, m *metrics) (*client, error) {
 // silent connection dead after at most 2 × KeepAlive + ConnWriteTimeout.
 func (c *client) options(o Options) rueidis.ClientOption {
 	return rueidis.ClientOption{
-		InitAddress: []string{o.Address}, Username: o.Username, Password: o.Password, SelectDB: o.Database,
+		InitAddress: []string{c.addr}, Username: o.Username, Password: o.Password, SelectDB: o.Database,
 		TLSConfig: o.TLSConfig, ClientName: "headway",
 		// Script calls must not be repeated by anybody who cannot know whether
 		// they ran. The cache needs CLIENT TRACKING, for nothing here.
@@ -117,7 +122,7 @@ func (t *trackedConn) Close() error {
 }
 
 // start runs the workers; finish gets every call that has been run.
-func (c *client) start(finish func([]*call)) {
+func (c *client) start(finish func(*client, []*call)) {
 	for range workers {
 		c.wg.Go(func() { c.work(finish) })
 	}
@@ -144,7 +149,7 @@ func (c *client) close() {
 // work takes whatever is queued, up to a batch, and runs it as one pipeline. It
 // never waits for a batch to fill: batches grow by themselves when calls come
 // faster than replies, and are of one call when they don't.
-func (c *client) work(finish func([]*call)) {
+func (c *client) work(finish func(*client, []*call)) {
 	batch := make([]*call, 0, batchMost)
 	for {
 		select {
@@ -163,7 +168,7 @@ func (c *client) work(finish func([]*call)) {
 			}
 		}
 		c.run(batch)
-		finish(batch)
+		finish(c, batch)
 		clear(batch)
 	}
 }
@@ -176,7 +181,7 @@ func (c *client) run(batch []*call) {
 		gs = &groups{}
 	}
 	defer c.groups.Put(gs)
-	c.send(gs, batch)
+	c.send(gs, c.ask(batch))
 	again := c.again(gs)
 	gs.reset()
 	if len(again) > 0 {

@@ -17,6 +17,7 @@ const (
 	kindBusy       = "queue_full" // too many calls outstanding
 	kindOvertaken  = "overtaken"  // resent too often
 	kindReply      = "reply"      // a reply that no script of ours gives
+	kindNowhere    = "no_server"  // no server is known to keep these keys
 )
 
 // codes are the error replies worth telling apart, and whether they are about
@@ -44,7 +45,14 @@ func (f *failure) hard() bool {
 	return f.kind == kindTimeout || f.kind == kindConnection || codes[f.kind]
 }
 
+// elsewhere reports whether a server said that the keys are, or are about to be,
+// with another: of itself this says nothing bad.
+func (f *failure) elsewhere() bool {
+	return f.kind == "MOVED" || f.kind == "ASK" || f.kind == "TRYAGAIN"
+}
+
 var (
+	errNowhere   = &failure{kindNowhere, errors.New("no server is known to keep these keys")}
 	errTimeout   = &failure{kindTimeout, errors.New("no answer within the budget")}
 	errBusy      = &failure{kindBusy, errors.New("too many calls outstanding")}
 	errReply     = &failure{kindReply, errors.New("malformed script reply")}

@@ -19,6 +19,7 @@ const (
 
 // shape is what decisions of one script call have in common.
 type shape struct {
+	home                   limiter.ID // keys of one script must be of one slot
 	buckets, slots, claims int
 }
 
@@ -93,7 +94,7 @@ func (gs *groups) add(c *call) {
 }
 
 func (c *call) shape() shape {
-	return shape{buckets: len(c.take.Charges), slots: len(c.take.Slots), claims: inTurn(c.take)}
+	return shape{home: c.home, buckets: len(c.take.Charges), slots: len(c.take.Slots), claims: inTurn(c.take)}
 }
 
 // spell returns the keys and arguments of a group. They are valid until the
@@ -104,7 +105,7 @@ func (g *group) spell() (keys, args []string) {
 		return first.keys, first.args
 	}
 	a := &g.text
-	a.reset()
+	a.reset(first.home)
 	g.spellKeys(a)
 	a.str(first.inc)
 	a.int(first.ttl)

@@ -53,17 +53,18 @@ func (c *callCounts) snapshot() Calls {
 // metrics are all series of a store. They work unregistered too. Labels come
 // from closed sets: op, kind of failure, script.
 type metrics struct {
-	calls      callCounts
-	admitTime  prometheus.Observer
-	peekTime   prometheus.Observer
-	turnsTime  prometheus.Observer
-	settleTime prometheus.Observer
-	errors     *prometheus.CounterVec
-	open       prometheus.Gauge   // a rising edge is an outage
-	restated   prometheus.Counter // more than 0: replicas sleep, or Redis loses data
-	late       prometheus.Counter // often: the budget is too short
-	resent     prometheus.Counter // often: one replica's calls overtake each other
-	dropped    prometheus.Counter // more than 0: token budgets have drifted
+	calls       callCounts
+	admitTime   prometheus.Observer
+	peekTime    prometheus.Observer
+	turnsTime   prometheus.Observer
+	settleTime  prometheus.Observer
+	errors      *prometheus.CounterVec
+	open        prometheus.Gauge   // a rising edge is an outage
+	restated    prometheus.Counter // more than 0: replicas sleep, or Redis loses data
+	late        prometheus.Counter // often: the budget is too short
+	resent      prometheus.Counter // often: one replica's calls overtake each other
+	compensated prometheus.Counter // each cost two more calls: see deny_cache
+	dropped     prometheus.Counter // more than 0: token budgets have drifted
 }
 
 // latencyBuckets span 50 µs to 400 ms: the budget is 50 ms, and a probe or a
@@ -83,7 +84,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		Help: "Failed store calls by kind; calls refused by an open breaker are not counted.",
 	}, []string{"kind"})
 	m.open = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "headway_store_breaker_open", Help: "Whether the store is taken for unusable: 1 yes, 0 no.",
+		Name: "headway_store_breaker_open", Help: "How many of the store's servers are taken for unusable.",
 	})
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -92,8 +93,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		"In-flight slots that Redis had lost or let expire while their requests ran, and that were stated again.")
 	m.late = counter("headway_store_late_grants_total", "Grants that came after their caller had given up, and were given back.")
 	m.resent = counter("headway_store_resent_total", "Calls sent again because their reply proved that nothing had run.")
+	m.compensated = counter("headway_store_compensated_total",
+		"Parts of requests that were granted and given back because another part was refused or failed.")
 	m.dropped = counter("headway_store_settlements_dropped_total", "Settlements given up after repeated failures.")
-	collectors := []prometheus.Collector{seconds, m.errors, m.open, m.restated, m.late, m.resent, m.dropped}
+	collectors := []prometheus.Collector{seconds, m.errors, m.open, m.restated, m.late, m.resent, m.compensated, m.dropped}
 	for _, name := range []string{"admit", "pool", "settle", "lease", "inspect", "time"} {
 		n := m.calls.of(name)
 		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -117,14 +120,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 // failed counts one failed call.
 func (m *metrics) failed(kind string) { m.errors.WithLabelValues(kind).Inc() }
-
-func (m *metrics) breaker(open bool) {
-	if open {
-		m.open.Set(1)
-	} else {
-		m.open.Set(0)
-	}
-}
 
 // since observes the time from start on, in seconds.
 func since(o prometheus.Observer, start time.Time) { o.Observe(time.Since(start).Seconds()) }

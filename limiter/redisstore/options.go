@@ -1,14 +1,17 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,16 +24,37 @@ const (
 	DefaultProbeInterval = 100 * time.Millisecond
 )
 
-// Options describe the Redis of one replica. Only Address is needed.
+// Mode is how the servers of a Redis belong together.
+type Mode string
+
+const (
+	ModeStandalone Mode = "standalone" // one server, or one address that leads to it
+	ModeSentinel   Mode = "sentinel"   // a master and its replicas, watched by sentinels
+	ModeCluster    Mode = "cluster"    // Redis Cluster
+)
+
+// Options describe the Redis of one replica. Only Address is needed, or what
+// Mode asks for in its place.
 type Options struct {
-	Address  string // host:port of a standalone server
-	Username string // empty: the default user
+	Mode    Mode   // empty: ModeStandalone
+	Address string // host:port of a standalone server
+	// Addresses are the sentinels, or some nodes of the cluster, host:port each.
+	// One that answers is enough; the rest of a cluster is learned from it.
+	Addresses []string
+	Layout    Layout // empty: LayoutSingle; LayoutTenant needs no cluster, but helps only there
+
+	Username string // of the servers that keep data; empty: the default user
 	Password string
-	Database int  // ≥ 0
-	TLS      bool // false: plain text
+	Database int // ≥ 0; a cluster has only 0
+	// SentinelMaster is the name under which sentinels know the master; the other
+	// two are the sentinels' own user and password.
+	SentinelMaster, SentinelUsername, SentinelPassword string
+
+	TLS bool // of servers and sentinels; false: plain text
 	// TLSConfig refines TLS, e.g. with a private authority. Nil checks the
-	// server's certificate against the system's authorities.
+	// servers' certificates against the system's authorities, or as TLSFiles say.
 	TLSConfig *tls.Config
+	TLSFiles  TLSFiles
 
 	// Timeout is the one budget of all store calls of an Admit or Peek,
 	// resends included. Zero means DefaultTimeout. Waking a goroutine takes a
@@ -55,8 +79,41 @@ type Options struct {
 	DialCtxFn func(ctx context.Context, address string) (net.Conn, error)
 }
 
+// TLSFiles name PEM files that are read once, by New. Empty ones are not used.
+type TLSFiles struct {
+	CA        string // authorities of the servers, in place of the system's
+	Cert, Key string // this client's certificate and its key: both or none
+	// ServerName is what the servers' certificates must be made out to; empty: the
+	// host of the address that is dialled.
+	ServerName string
+}
+
+// config reads the files.
+func (f TLSFiles) config() (*tls.Config, error) {
+	conf := &tls.Config{ServerName: f.ServerName, MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		pem, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: tls ca: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("redisstore: tls ca %s: no certificate in it, want PEM", f.CA)
+		}
+	}
+	if f.Cert != "" || f.Key != "" {
+		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: tls cert %q and key %q: %w", f.Cert, f.Key, err)
+		}
+		conf.Certificates = []tls.Certificate{pair}
+	}
+	return conf, nil
+}
+
 // withDefaults returns a complete copy, or all mistakes joined.
 func (o Options) withDefaults() (Options, error) {
+	o.Mode, o.Layout = cmp.Or(o.Mode, ModeStandalone), cmp.Or(o.Layout, LayoutSingle)
 	o.Timeout = orDefault(o.Timeout, DefaultTimeout)
 	o.LeaseTTL = orDefault(o.LeaseTTL, DefaultLeaseTTL)
 	o.ProbeInterval = orDefault(o.ProbeInterval, DefaultProbeInterval)
@@ -68,19 +125,25 @@ func (o Options) withDefaults() (Options, error) {
 		rand.Read(b[:])
 		o.Incarnation = binary.NativeEndian.Uint64(b[:])
 	}
+	err := o.validate()
 	if o.TLS && o.TLSConfig == nil {
-		host, _, _ := net.SplitHostPort(o.Address)
-		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+		var unreadable error
+		if o.Mode == ModeStandalone && o.TLSFiles.ServerName == "" {
+			o.TLSFiles.ServerName, _, _ = net.SplitHostPort(o.Address)
+		}
+		o.TLSConfig, unreadable = o.TLSFiles.config()
+		err = errors.Join(err, unreadable)
 	}
-	return o, o.validate()
+	return o, err
 }
 
 // validate names every mistake with its value and what is wanted instead.
 func (o Options) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("redisstore: "+format, args...)) }
-	if _, _, err := net.SplitHostPort(o.Address); err != nil {
-		bad("address %q: want host:port: %w", o.Address, err)
+	o.validateMode(bad)
+	if o.Layout != LayoutSingle && o.Layout != LayoutTenant {
+		bad("layout %q: want %s or %s", o.Layout, LayoutSingle, LayoutTenant)
 	}
 	if o.Database < 0 {
 		bad("database %d: want 0 or more", o.Database)
@@ -94,10 +157,49 @@ func (o Options) validate() error {
 	if o.ProbeInterval < 0 {
 		bad("probe interval %v: want more than 0", o.ProbeInterval)
 	}
-	if !o.TLS && o.TLSConfig != nil {
+	if !o.TLS && (o.TLSConfig != nil || o.TLSFiles != TLSFiles{}) {
 		bad("a TLS configuration without TLS: set TLS, or leave it out")
 	}
+	if o.TLSConfig != nil && o.TLSFiles != (TLSFiles{}) {
+		bad("a TLS configuration and TLS files: set one of them")
+	}
 	return errors.Join(errs...)
+}
+
+// validateMode checks what depends on Mode.
+func (o Options) validateMode(bad func(format string, args ...any)) {
+	addresses := o.Addresses
+	switch o.Mode {
+	case ModeStandalone:
+		addresses = []string{o.Address}
+		if len(o.Addresses) > 0 {
+			bad("addresses %q in mode %s: want address alone", o.Addresses, o.Mode)
+		}
+	case ModeSentinel, ModeCluster:
+		if o.Address != "" {
+			bad("address %q in mode %s: want addresses", o.Address, o.Mode)
+		}
+		if len(addresses) == 0 {
+			bad("no addresses in mode %s: want host:port of at least one", o.Mode)
+		}
+	default:
+		bad("mode %q: want %s, %s or %s", o.Mode, ModeStandalone, ModeSentinel, ModeCluster)
+		return
+	}
+	for _, address := range addresses {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			bad("address %q: want host:port: %w", address, err)
+		}
+	}
+	switch {
+	case o.Mode == ModeSentinel && o.SentinelMaster == "":
+		bad("no sentinel master in mode %s: want the name that sentinels know it by", o.Mode)
+	case o.Mode != ModeSentinel && o.SentinelMaster+o.SentinelUsername+o.SentinelPassword != "":
+		bad("sentinel settings in mode %s: want mode %s, or none of them", o.Mode, ModeSentinel)
+	}
+	if o.Mode == ModeCluster && o.Database != 0 {
+		bad("database %d in mode %s: a cluster has only 0", o.Database, o.Mode)
+	}
 }
 
 func orDefault(d, def time.Duration) time.Duration {

@@ -24,8 +24,10 @@ const (
 	retryMost  = time.Second
 )
 
-// settlement is one Settle under way to Redis.
+// settlement is one Settle under way to Redis, or the part of it whose keys are
+// of one home.
 type settlement struct {
+	home   limiter.ID
 	adjust []limiter.Adjustment
 	slots  []limiter.SlotID
 	born   time.Time
@@ -44,24 +46,26 @@ type doubt struct {
 	until time.Time
 }
 
-// outbox delivers what nobody waits for: settlements, releases and renewals.
-// One goroutine sends one pipeline at a time, so statements never overtake each
-// other, and what comes meanwhile is coalesced into the next.
+// outbox delivers what nobody waits for: settlements, releases and renewals,
+// to each server over a lane of its own.
 type outbox struct {
 	store *Store
 	wake  chan struct{} // buffered: a poke is remembered
 	done  chan struct{}
 	final chan context.Context // Close asks for the last flush
-	calls []*call              // reused
+
+	sending sync.WaitGroup // pipelines under way
 
 	mu     sync.Mutex
 	queue  []*settlement
 	doubts []doubt
+	lanes  map[*client]*lane
 }
 
 func newOutbox(s *Store) *outbox {
 	return &outbox{
 		store: s, wake: make(chan struct{}, 1), done: make(chan struct{}), final: make(chan context.Context, 1),
+		lanes: map[*client]*lane{},
 	}
 }
 
@@ -100,7 +104,19 @@ func (s *Store) Settle(f limiter.Settlement) {
 	}
 	// The replica's own table changes now, so that its next Admit may use the
 	// slots; Redis hears of it with the settlement, or with a statement.
-	p := &settlement{slots: append([]limiter.SlotID(nil), f.Free...), born: time.Now()}
+	if s.opts.Layout == LayoutTenant {
+		for _, part := range partsOfSettlement(f) {
+			s.settlePart(part.home, part.settlement)
+		}
+	} else {
+		s.settlePart("", f)
+	}
+	s.outbox.poke()
+}
+
+// settlePart begins what of a settlement is about keys of one home.
+func (s *Store) settlePart(home limiter.ID, f limiter.Settlement) {
+	p := &settlement{home: home, slots: append([]limiter.SlotID(nil), f.Free...), born: time.Now()}
 	for _, a := range f.Adjust {
 		if a.Delta != 0 {
 			p.adjust = append(p.adjust, a)
@@ -111,7 +127,6 @@ func (s *Store) Settle(f limiter.Settlement) {
 	if p.carries && !s.outbox.add(p) {
 		s.outbox.drop(p)
 	}
-	s.outbox.poke()
 }
 
 // drop gives up a settlement. Its slots are stated like any others.
@@ -128,24 +143,20 @@ func (o *outbox) letGo(p *settlement) {
 	}
 }
 
-// loop sends whenever there is something to send and Redis is usable. It wakes
-// for a poke, a renewal, the end of a doubt and the time of a retry.
+// loop sends whenever there is something to send and its server is usable. It
+// wakes for a poke, a renewal, the end of a doubt and the time of a retry.
 func (o *outbox) loop() {
 	defer close(o.done)
 	renew := time.Duration(o.store.ttl) * time.Millisecond * 3 / 10
 	renewAt := time.Now().Add(renew)
 	timer := time.NewTimer(renew)
 	defer timer.Stop()
-	backoff, rest := retryFirst, time.Time{}
 	for {
 		select {
 		case ctx := <-o.final:
 			o.drain(ctx)
 			return
 		case <-o.wake:
-			if time.Now().Before(rest) {
-				continue // after a failure; timer ends the rest
-			}
 		case <-timer.C:
 		}
 		now := time.Now()
@@ -154,27 +165,13 @@ func (o *outbox) loop() {
 			renewAt = now.Add(renew)
 		}
 		o.expireDoubts(now)
-		next := renewAt
-		if o.store.breaker.shut.Load() { // recovery pokes
-			timer.Reset(max(0, time.Until(renewAt)))
-			continue
-		}
-		switch more, ok := o.flush(now); {
-		case !ok:
-			rest = time.Now().Add(backoff)
-			next, backoff = rest, min(2*backoff, retryMost)
-		case more:
-			o.poke()
-			fallthrough
-		default:
-			backoff = retryFirst
-		}
-		timer.Reset(max(0, time.Until(o.earliest(next))))
+		o.flush(now, false)
+		timer.Reset(max(0, time.Until(o.earliest(now, renewAt))))
 	}
 }
 
 // drain is the last flush: it tries until all is told, ctx ends, or everything
-// has expired anyway. It doesn't ask the breaker, which nobody probes any more.
+// has expired anyway.
 func (o *outbox) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, o.store.opts.LeaseTTL)
 	defer cancel()
@@ -183,12 +180,14 @@ func (o *outbox) drain(ctx context.Context) {
 	for {
 		now := time.Now()
 		o.expireDoubts(now)
-		if _, ok := o.flush(now); ok && o.empty() {
+		o.flush(now, true)
+		if o.empty() {
 			return
 		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-o.wake:
 		case <-tick.C:
 		}
 	}
@@ -196,22 +195,34 @@ func (o *outbox) drain(ctx context.Context) {
 
 // empty reports whether Redis has been told everything.
 func (o *outbox) empty() bool {
-	_, due := o.store.slots.counts()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for _, l := range o.lanes {
+		if l.busy {
+			return false
+		}
+	}
+	_, due := o.store.slots.counts()
 	return due == 0 && len(o.queue) == 0 && len(o.doubts) == 0
 }
 
-// earliest returns the first instant at which something becomes due, at most next.
-func (o *outbox) earliest(next time.Time) time.Time {
+// earliest returns the first instant after now at which something becomes due, at
+// most next. What waits for a busy lane, or for a server to recover, is not
+// counted: both poke.
+func (o *outbox) earliest(now, next time.Time) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, d := range o.doubts {
 		next = earlier(next, d.until)
 	}
 	for _, p := range o.queue {
-		if !p.after.IsZero() {
+		if p.after.After(now) {
 			next = earlier(next, p.after)
+		}
+	}
+	for _, l := range o.lanes {
+		if l.rest.After(now) {
+			next = earlier(next, l.rest)
 		}
 	}
 	return next
@@ -242,78 +253,6 @@ func (o *outbox) expireDoubts(now time.Time) {
 	for _, d := range over {
 		o.store.slots.dropped(d.slots, true, true)
 	}
-}
-
-// flush sends one pipeline of settlements and statements. more: it left some
-// for the next; ok: nothing failed.
-func (o *outbox) flush(now time.Time) (more, ok bool) {
-	s := o.store
-	batch, more := o.take(now)
-	seq, sts := s.slots.due(flushSlots)
-	if len(batch)+len(sts) == 0 {
-		return false, true
-	}
-	defer since(s.metrics.settleTime, now)
-	calls := o.calls[:0]
-	statements := make([][]statement, len(batch))
-	for i, p := range batch {
-		statements[i] = o.prepare(p, now)
-		c := s.calls.Get().(*call)
-		c.until = now.Add(settleFence)
-		c.buildSettle(p, s.inc, s.ttl, statements[i])
-		calls = append(calls, c)
-	}
-	if len(sts) > 0 {
-		c := s.calls.Get().(*call)
-		c.until = now.Add(settleFence)
-		c.buildLease(s.inc, seq, s.ttl, sts)
-		calls = append(calls, c)
-	}
-	// On this goroutine, not through the queue: a flood of callers must not keep
-	// slots from being freed.
-	s.client.run(calls)
-	s.count(calls)
-	ok = true
-	for i, p := range batch {
-		if !o.settled(p, calls[i], statements[i]) {
-			ok = false
-		}
-	}
-	if len(sts) > 0 {
-		c := calls[len(batch)]
-		if c.err != nil {
-			s.slots.mark(sts)
-			ok = false
-		} else {
-			s.stated(seq, sts, c.reply[2:])
-		}
-	}
-	for _, c := range calls {
-		s.release(c)
-	}
-	clear(calls)
-	o.calls = calls
-	return more || len(sts) == flushSlots, ok
-}
-
-// take removes the settlements that may be sent now, up to a batch.
-func (o *outbox) take(now time.Time) (batch []*settlement, more bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	kept := o.queue[:0]
-	for _, p := range o.queue {
-		switch {
-		case now.Before(p.after):
-			kept = append(kept, p)
-		case len(batch) < flushSettles:
-			batch = append(batch, p)
-		default:
-			kept, more = append(kept, p), true
-		}
-	}
-	clear(o.queue[len(kept):])
-	o.queue = kept
-	return batch, more
 }
 
 // prepare draws what an attempt states about the settlement's slots. All
@@ -365,6 +304,9 @@ func (s *Store) stated(seq int64, sts []statement, reply []int64) {
 		}
 		before, count := reply[3*i], reply[3*i+1]
 		counts[i] = count
+		if st.id == presence {
+			s.counted(before, reply[3*i+2])
+		}
 		// A sync raises a count only when Redis had lost it: to expiry, while this
 		// replica slept or was cut off, or with all its data.
 		if st.id != presence && count == st.held && before < count {
@@ -383,7 +325,9 @@ func (s *Store) Close(ctx context.Context) error {
 		<-s.outbox.done
 		return nil
 	}
-	// Order matters: no more probes, then the last words, then the connections.
+	// Order matters: no more servers and probes, then the last words, then the
+	// connections.
+	s.router.stop()
 	close(s.quit)
 	s.watched.Wait()
 	s.slots.releaseAll()
@@ -394,7 +338,8 @@ func (s *Store) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	s.client.close()
+	s.router.close()
 	<-s.outbox.done
+	s.outbox.sending.Wait()
 	return err
 }

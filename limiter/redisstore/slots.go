@@ -184,8 +184,9 @@ func (s *slots) state(ids []limiter.SlotID) (seq int64, sts []statement) {
 	return s.seq, sts
 }
 
-// due draws statements about at most n slots that need one.
-func (s *slots) due(n int) (seq int64, sts []statement) {
+// due draws a sequence and offers every slot that needs a statement to take,
+// which may draw the statement and say so, or leave the slot for later.
+func (s *slots) due(take func(id limiter.SlotID, st func() statement) bool) (seq int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seq++
@@ -193,15 +194,13 @@ func (s *slots) due(n int) (seq int64, sts []statement) {
 	for i, sl := range s.dirty {
 		switch {
 		case !sl.listed: // stated by a settlement meanwhile
-		case len(sts) == n || sl.carried > 0:
+		case sl.carried > 0 || !take(sl.id, func() statement { return statementOf(sl) }):
 			kept = append(kept, s.dirty[i])
-		default:
-			sts = append(sts, statementOf(sl))
 		}
 	}
 	clear(s.dirty[len(kept):])
 	s.dirty = kept
-	return s.seq, sts
+	return s.seq
 }
 
 // stated takes the counts that a statement left behind.

@@ -34,7 +34,14 @@ func TestSlotsAgainstServer(t *testing.T) {
 	held := map[limiter.SlotID]int{}
 	sync := func() {
 		for {
-			seq, sts := s.due(1)
+			var sts []statement
+			seq := s.due(func(_ limiter.SlotID, st func() statement) bool {
+				if len(sts) == 1 {
+					return false
+				}
+				sts = append(sts, st())
+				return true
+			})
 			if len(sts) == 0 {
 				return
 			}

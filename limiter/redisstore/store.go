@@ -16,17 +16,17 @@ import (
 // safe for concurrent use.
 //
 // Its parts, each with its own lock and none calling back into another that
-// holds one: breaker (is Redis worth asking), client (who may block on it),
-// slots (what this replica holds), outbox (what nobody waits for). Goroutines:
-// the client's workers, the outbox's loop and watch; callers bring their own.
+// holds one: router (which server keeps what), of each server a client (who may
+// block on it) and a breaker (is it worth asking), slots (what this replica
+// holds), outbox (what nobody waits for). Goroutines: the clients' workers, a
+// watch of each, the router's scout, the outbox's loop; callers bring their own.
 type Store struct {
 	opts    Options
 	inc     string // this life's name in every counter: 16 hex digits
 	ttl     int64  // of leases, ms
 	log     *slog.Logger
 	metrics *metrics
-	breaker *breaker
-	client  *client
+	router  *router
 	slots   *slots
 	outbox  *outbox
 	// calls is a pool per store, not one of the package: its channels and timers
@@ -34,8 +34,8 @@ type Store struct {
 	calls   sync.Pool // of *call
 	closed  atomic.Bool
 	watched sync.WaitGroup
-	quit    chan struct{} // ends watch
-	hint    chan struct{} // of capacity 1: probe now
+	registry
+	quit chan struct{} // ends watch
 }
 
 var _ limiter.Store = (*Store)(nil)
@@ -54,23 +54,15 @@ func New(o Options) (*Store, error) {
 	}
 	s := &Store{
 		opts: o, inc: fmt.Sprintf("%016x", o.Incarnation), ttl: o.LeaseTTL.Milliseconds(), log: o.Logger, metrics: m,
-		quit: make(chan struct{}), hint: make(chan struct{}, 1),
+		quit: make(chan struct{}),
 	}
 	s.calls.New = func() any { return newCall() }
-	s.breaker = newBreaker(time.Now(), s.breakerChanged)
 	s.outbox = newOutbox(s)
 	s.slots = newSlots(s.outbox.poke)
-	if s.client, err = newClient(o, &fence{base: time.Now()}, m); err != nil {
+	s.slots.hold(presence)
+	if err := openRouter(s); err != nil {
 		return nil, err
 	}
-	s.client.start(s.finish)
-	// The first probe loads a script, starts the fence and decides whether the
-	// store begins usable, so that a caller right after New is not refused.
-	s.slots.hold(presence)
-	if why := s.probe(); why != "" {
-		s.breaker.trip(time.Now(), why)
-	}
-	s.watched.Go(s.watch)
 	s.outbox.start()
 	return s, nil
 }
@@ -81,8 +73,9 @@ func (s *Store) Incarnation() string { return s.inc }
 // Calls returns how many calls were sent so far, background ones included.
 func (s *Store) Calls() Calls { return s.metrics.calls.snapshot() }
 
-// Health implements limiter.Store.
-func (s *Store) Health() limiter.Health { return s.breaker.health() }
+// Health implements limiter.Store. Of several servers it tells of the one in
+// trouble, and says unusable only when nothing can be decided (see doc.go).
+func (s *Store) Health() limiter.Health { return s.router.health() }
 
 // resendMost bounds how often one Admit is sent again. Each time a later call
 // of this replica has run in between, so more is starvation, not progress.
@@ -109,11 +102,23 @@ func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, err
 		return limiter.Verdict{}, err
 	}
 	defer since(s.metrics.admitTime, start)
+	if s.opts.Layout == LayoutTenant {
+		return s.admitParts(ctx, t, until)
+	}
+	return s.admitPart(ctx, "", t, until)
+}
+
+// admitPart is an Admit of keys of one home.
+func (s *Store) admitPart(ctx context.Context, home limiter.ID, t limiter.Take, until time.Time) (limiter.Verdict, error) {
+	start := time.Now()
+	if err := s.router.refusal(home); err != nil {
+		return limiter.Verdict{}, err
+	}
 	for range resendMost {
 		// Every attempt is a call of its own: a new sequence, and new wants, for
 		// what the replica holds may have changed meanwhile.
 		c := s.calls.Get().(*call)
-		c.until = until
+		c.home, c.until = home, until
 		c.ask(t, s.inc, s.ttl)
 		c.seq, c.counted = s.slots.draw(t.Slots, c.wants)
 		if err := s.exchange(ctx, c); err != nil {
@@ -139,8 +144,19 @@ func (s *Store) Peek(ctx context.Context, t limiter.Take) (limiter.Verdict, erro
 		return limiter.Verdict{}, err
 	}
 	defer since(s.metrics.peekTime, start)
+	if s.opts.Layout == LayoutTenant {
+		return s.peekParts(ctx, t, until)
+	}
+	return s.peekPart(ctx, "", t, until)
+}
+
+// peekPart is a Peek of keys of one home.
+func (s *Store) peekPart(ctx context.Context, home limiter.ID, t limiter.Take, until time.Time) (limiter.Verdict, error) {
+	if err := s.router.refusal(home); err != nil {
+		return limiter.Verdict{}, err
+	}
 	c := s.calls.Get().(*call)
-	c.until = until
+	c.home, c.until = home, until
 	c.buildInspect(t, s.inc)
 	if err := s.exchange(ctx, c); err != nil {
 		return limiter.Verdict{}, err
@@ -158,9 +174,6 @@ func (s *Store) begin(ctx context.Context, start time.Time) (time.Time, error) {
 	if s.closed.Load() {
 		return start, errClosed
 	}
-	if err := s.breaker.refusal(); err != nil {
-		return start, err
-	}
 	until := start.Add(s.opts.Timeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
 		until = d
@@ -171,48 +184,61 @@ func (s *Store) begin(ctx context.Context, start time.Time) (time.Time, error) {
 var errClosed = fmt.Errorf("redisstore: closed: %w", limiter.ErrUnavailable)
 
 // exchange queues c and waits for its reply, its deadline or ctx, whichever is
-// first. On nil the caller owns c and its reply; otherwise c is dealt with.
+// first. On nil the caller owns c and its reply; otherwise c is dealt with. An
+// error reply that proves that nothing ran is followed by another attempt.
 func (s *Store) exchange(ctx context.Context, c *call) error {
 	start := time.Now()
-	select {
-	case s.client.queue <- c:
-	default: // all workers are stuck and the queue is full: waiting won't help
-		c.err, c.ran = errBusy, ranNot
-		s.metrics.failed(kindBusy)
-		return s.unanswered(ctx, c, start)
+	for {
+		if c.node == nil {
+			c.node = s.router.of(c.home)
+		}
+		if c.node == nil {
+			c.err, c.ran = errNowhere, ranNot
+			return s.unanswered(ctx, c, start)
+		}
+		select {
+		case c.node.queue <- c:
+		default: // all workers are stuck and the queue is full: waiting won't help
+			c.err, c.ran = errBusy, ranNot
+			s.metrics.failed(kindBusy)
+			return s.unanswered(ctx, c, start)
+		}
+		c.timer.Reset(time.Until(c.until))
+		select {
+		case <-c.done:
+			c.timer.Stop()
+		case <-c.timer.C:
+			if err, gone := s.abandon(ctx, c, start); gone {
+				return err
+			}
+		case <-ctx.Done():
+			c.timer.Stop()
+			if err, gone := s.abandon(ctx, c, start); gone {
+				return err
+			}
+		}
+		if c.err == nil {
+			return nil
+		}
+		if !s.redo(ctx, c) {
+			return s.unanswered(ctx, c, start)
+		}
 	}
-	c.timer.Reset(c.until.Sub(start))
-	select {
-	case <-c.done:
-		c.timer.Stop()
-	case <-c.timer.C:
-		return s.abandon(ctx, c, start)
-	case <-ctx.Done():
-		c.timer.Stop()
-		return s.abandon(ctx, c, start)
-	}
-	if c.err != nil {
-		return s.unanswered(ctx, c, start)
-	}
-	return nil
 }
 
 // abandon leaves c to the worker, unless the reply has just come.
-func (s *Store) abandon(ctx context.Context, c *call, start time.Time) error {
-	until := c.until // after the swap c belongs to the worker
+func (s *Store) abandon(ctx context.Context, c *call, start time.Time) (err error, gone bool) {
+	until, node := c.until, c.node // after the swap c belongs to the worker
 	if !c.state.CompareAndSwap(waiting, abandoned) {
 		<-c.done
-		if c.err != nil {
-			return s.unanswered(ctx, c, start)
-		}
-		return nil
+		return nil, false
 	}
-	return s.timedOut(ctx, until, start)
+	return s.timedOut(ctx, node, until, start), true
 }
 
 // timedOut is the end of a call without an answer by until. When that was the
 // caller's own deadline and not ours, the store is not to blame.
-func (s *Store) timedOut(ctx context.Context, until, start time.Time) error {
+func (s *Store) timedOut(ctx context.Context, node *client, until, start time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -220,13 +246,13 @@ func (s *Store) timedOut(ctx context.Context, until, start time.Time) error {
 		return context.DeadlineExceeded
 	}
 	s.metrics.failed(kindTimeout)
-	s.breaker.record(time.Now(), 0, 1, true, fmt.Sprintf("timeout: no answer within %v", s.opts.Timeout))
+	node.breaker.record(time.Now(), 0, 1, true, fmt.Sprintf("timeout: no answer within %v", s.opts.Timeout))
 	return s.fail(errTimeout, start)
 }
 
 // unanswered ends a call that failed while its caller waited.
 func (s *Store) unanswered(ctx context.Context, c *call, start time.Time) error {
-	f, until := c.err, c.until
+	f, until, node := c.err, c.until, c.node
 	if c.bids != nil {
 		s.dropBids(c)
 	} else {
@@ -234,7 +260,7 @@ func (s *Store) unanswered(ctx context.Context, c *call, start time.Time) error 
 	}
 	s.release(c)
 	if f == errNotSent {
-		return s.timedOut(ctx, until, start)
+		return s.timedOut(ctx, node, until, start)
 	}
 	return s.fail(f, start)
 }
@@ -245,15 +271,15 @@ func (s *Store) fail(f error, start time.Time) error {
 }
 
 // finish hands a batch back to its callers, and cleans up after those gone.
-func (s *Store) finish(batch []*call) {
-	s.count(batch)
+func (s *Store) finish(node *client, batch []*call) {
+	s.count(node, batch)
 	for _, c := range batch {
 		if c.state.CompareAndSwap(waiting, answered) {
 			c.done <- struct{}{} // from here on c belongs to the caller
 			continue
 		}
 		if c.probe && c.err == nil {
-			s.hintProbe()
+			node.hintProbe()
 		}
 		if c.bids != nil {
 			s.dropBids(c)
@@ -270,7 +296,7 @@ func (s *Store) finish(batch []*call) {
 // count tells breaker and metrics the outcome of a batch. Answers to callers who
 // have gone count as success: the server lives. Their timeouts were counted
 // when they gave up.
-func (s *Store) count(batch []*call) {
+func (s *Store) count(node *client, batch []*call) {
 	var ok, bad int64
 	var worst *failure
 	for _, c := range batch {
@@ -279,6 +305,9 @@ func (s *Store) count(batch []*call) {
 		case f == nil:
 			ok++
 		case f == errNotSent: // the caller counts its timeout
+		case f.elsewhere(): // the server lives; these keys are on the move
+			ok++
+			s.metrics.failed(f.kind)
 		default:
 			bad++
 			worst = f
@@ -286,9 +315,10 @@ func (s *Store) count(batch []*call) {
 		}
 	}
 	if worst != nil {
-		s.breaker.record(time.Now(), ok, bad, worst.hard(), worst.Error())
+		node.breaker.record(time.Now(), ok, bad, worst.hard(), worst.Error())
+		s.router.look(node)
 	} else if ok > 0 {
-		s.breaker.record(time.Now(), ok, 0, false, "")
+		node.breaker.record(time.Now(), ok, 0, false, "")
 	}
 }
 
@@ -330,6 +360,7 @@ func newCall() *call {
 func (s *Store) release(c *call) {
 	c.take.Charges, c.take.Slots = c.take.Charges[:0], c.take.Slots[:0]
 	c.counted, c.err, c.bids, c.probe, c.alone = false, nil, nil, false, false
+	c.home, c.node, c.asking, c.hops = "", nil, false, 0
 	c.state.Store(waiting)
 	s.calls.Put(c)
 }

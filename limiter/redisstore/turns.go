@@ -31,9 +31,21 @@ func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdic
 		return limiter.TurnsVerdict{}, err
 	}
 	defer since(s.metrics.turnsTime, start)
+	if s.opts.Layout == LayoutTenant {
+		return s.turnsParts(ctx, t, until)
+	}
+	return s.turnsPart(ctx, "", t, until)
+}
+
+// turnsPart is Turns with all keys of one home.
+func (s *Store) turnsPart(ctx context.Context, home limiter.ID, t limiter.Turns, until time.Time) (limiter.TurnsVerdict, error) {
+	start := time.Now()
+	if err := s.router.refusal(home); err != nil {
+		return limiter.TurnsVerdict{}, err
+	}
 	for range resendMost {
 		c := s.calls.Get().(*call)
-		c.until, c.bids, c.pool = until, s.draw(t.Bids), limiter.Charge{Bucket: t.Pool, Rate: t.Rate}
+		c.home, c.until, c.bids, c.pool = home, until, s.draw(t.Bids), limiter.Charge{Bucket: t.Pool, Rate: t.Rate}
 		c.buildPool(t, s.inc, s.ttl)
 		if err := s.exchange(ctx, c); err != nil {
 			return limiter.TurnsVerdict{}, err
@@ -65,7 +77,7 @@ func (s *Store) draw(list []limiter.Bid) []bid {
 // buildPool fills in a call for turns.
 func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
 	a := &c.text
-	a.reset()
+	a.reset(c.home)
 	a.bucketKey(t.Pool)
 	a.poolKey(t.Pool, 't')
 	a.poolKey(t.Pool, 'c')

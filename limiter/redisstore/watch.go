@@ -18,64 +18,84 @@ var presence = limiter.SlotID{Dimension: "replica", ID: limiter.Everyone}
 // server lives, and may be itself again. So a short hang ends with the hang.
 // A server that stays slow answers each probe late, one at a time, and is never
 // taken for healthy.
-func (s *Store) watch() {
+func (s *Store) watch(c *client) {
 	tick := time.NewTicker(s.opts.ProbeInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-s.quit:
 			return
-		case <-s.hint:
-			if s.breaker.shut.Load() && s.probe() == "" {
-				s.breaker.probed(time.Now(), "")
+		case <-c.quit:
+			return
+		case <-c.hint:
+			if c.breaker.shut.Load() && s.probe(c) == "" {
+				c.breaker.probed(time.Now(), "")
 			}
 			continue
 		case <-tick.C:
 		}
-		if s.breaker.probeDue(time.Now(), s.opts.ProbeInterval) {
-			s.breaker.probed(time.Now(), s.probe())
+		if c.breaker.probeDue(time.Now(), s.opts.ProbeInterval) {
+			c.breaker.probed(time.Now(), s.probe(c))
 		}
 	}
 }
 
 // hintProbe asks watch for a probe out of turn.
-func (s *Store) hintProbe() {
+func (c *client) hintProbe() {
 	select {
-	case s.hint <- struct{}{}:
+	case c.hint <- struct{}{}:
 	default:
 	}
 }
 
-// probe states presence and returns what went wrong, "" for nothing. It waits
-// no longer than an Admit would.
-func (s *Store) probe() string {
+// probe states presence to a server and returns what went wrong, "" for nothing.
+// It waits no longer than an Admit would.
+func (s *Store) probe(node *client) string {
+	home, keeps := s.router.probeHome(node)
+	if !keeps {
+		return "" // it keeps no keys: nothing will be asked of it
+	}
 	// Through the queue and the workers, as a caller's call: stuck workers are
 	// trouble too.
-	seq, sts := s.slots.state([]limiter.SlotID{presence})
+	var ids []limiter.SlotID
+	if home == "" {
+		ids = append(ids, presence)
+	}
+	seq, sts := s.slots.state(ids)
+	if home != "" { // known to nobody but this server: it need not be kept alive
+		sts = []statement{{id: limiter.SlotID{Dimension: presence.Dimension, ID: presence.ID, Home: home}, held: 1, want: 1}}
+	}
 	c := s.calls.Get().(*call)
-	c.until, c.probe = time.Now().Add(s.opts.Timeout), true
+	c.home, c.node, c.until, c.probe = home, node, time.Now().Add(s.opts.Timeout), true
 	c.buildLease(s.inc, seq, s.ttl, sts)
 	err := s.exchange(context.Background(), c)
-	if err != nil {
-		s.slots.mark(sts)
-		var f *failure
-		errors.As(err, &f)
-		return f.Error()
+	if err == nil && home == "" {
+		s.stated(seq, sts, c.reply[2:])
 	}
-	s.stated(seq, sts, c.reply[2:])
-	s.release(c)
-	return ""
+	if err == nil {
+		s.release(c)
+		return ""
+	}
+	if home == "" {
+		s.slots.mark(sts)
+	}
+	var f *failure
+	if errors.As(err, &f); f.elsewhere() {
+		return ""
+	}
+	return f.Error()
 }
 
-// breakerChanged is called by the breaker, under its lock.
-func (s *Store) breakerChanged(open bool, why string) {
-	s.metrics.breaker(open)
+// breakerChanged is called by a breaker, under its lock.
+func (s *Store) breakerChanged(node *client, open bool, why string) {
+	s.router.changed()
 	if open {
-		s.log.Warn("store unusable", "address", s.opts.Address, "why", why)
-		s.hintProbe()
+		s.log.Warn("store unusable", "address", node.addr, "why", why)
+		node.hintProbe()
+		s.router.look(node)
 		return
 	}
-	s.log.Info("store usable", "address", s.opts.Address)
+	s.log.Info("store usable", "address", node.addr)
 	s.slots.markAll() // Redis may have lost or expired everything meanwhile
 	s.outbox.poke()   // settlements wait as well
 }
