@@ -1,5 +1,6 @@
 // Package redisproc runs a real redis-server for tests: on a free loopback
-// port, in a directory of its own, without persistence, ended with the test.
+// port, in a directory of its own, without persistence, ended with the test. So
+// it does with several: a master that sentinels watch, and a Redis Cluster.
 //
 // A stand-in is not enough for a store that must survive its server: only a
 // real process can be stopped (hung, not down), killed, and restarted empty,
@@ -8,10 +9,12 @@
 package redisproc
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +27,10 @@ type Server struct {
 	dir  string
 	port string
 	args []string
+	// conf writes a configuration file for a port, in place of the usual arguments,
+	// and returns the arguments; nil for a server of the usual kind.
+	conf func(s *Server) []string
+	tls  bool      // it speaks nothing but TLS; see launch
 	cmd  *exec.Cmd // nil while killed
 }
 
@@ -35,10 +42,17 @@ const startTimeout = 10 * time.Second
 // contract, so its absence is never skipped over.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	return (&Server{t: t, args: args}).start()
+}
+
+// start finds a directory and a port, and launches s there.
+func (s *Server) start() *Server {
+	t := s.t
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatalf("redisproc: redis-server is needed for this test, install it: %v", err)
 	}
-	s := &Server{t: t, dir: t.TempDir(), args: args}
+	s.dir = t.TempDir()
 	t.Cleanup(s.end)
 	for range 5 { // the free port may be taken by somebody else meanwhile
 		s.port = freePort(t)
@@ -64,11 +78,7 @@ func freePort(t testing.TB) string {
 
 // launch starts the process and waits until it answers.
 func (s *Server) launch() error {
-	args := append([]string{
-		"--bind", "127.0.0.1", "--port", s.port, "--dir", s.dir,
-		"--save", "", "--appendonly", "no", "--loglevel", "warning", "--logfile", "redis.log",
-		"--enable-debug-command", "local",
-	}, s.args...)
+	args := s.arguments()
 	cmd := exec.Command("redis-server", args...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -76,12 +86,8 @@ func (s *Server) launch() error {
 	}
 	s.cmd = cmd
 	for end := time.Now().Add(startTimeout); time.Now().Before(end); {
-		if c, err := Dial(s.Addr()); err == nil {
-			_, err = c.Do("PING")
-			c.Close()
-			if err == nil {
-				return nil
-			}
+		if s.answers() {
+			return nil
 		}
 		if cmd.Process.Signal(syscall.Signal(0)) != nil {
 			break
@@ -90,6 +96,37 @@ func (s *Server) launch() error {
 	}
 	s.end()
 	return fmt.Errorf("redisproc: no answer on port %s within %v", s.port, startTimeout)
+}
+
+// arguments are those of the process.
+func (s *Server) arguments() []string {
+	if s.conf != nil {
+		return s.conf(s)
+	}
+	port := "--port"
+	if s.tls {
+		port = "--tls-port"
+	}
+	args := []string{
+		"--bind", "127.0.0.1", "--port", "0", port, s.port, "--dir", s.dir,
+		"--save", "", "--appendonly", "no", "--loglevel", "warning", "--logfile", "redis.log",
+		"--enable-debug-command", "local",
+	}
+	return append(args, s.args...)
+}
+
+// answers reports whether the server can be spoken to. With TLS it must only
+// accept: the test has the certificates.
+func (s *Server) answers() bool {
+	if s.tls {
+		c, err := net.DialTimeout("tcp", s.Addr(), dialTimeout)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}
+	_, err := s.Try("PING")
+	return err == nil
 }
 
 // pause waits for another process, which no fake clock can hurry.
@@ -127,17 +164,68 @@ func (s *Server) Restart() {
 // failing the test on any error.
 func (s *Server) Do(args ...string) any {
 	s.t.Helper()
-	c, err := Dial(s.Addr())
+	reply, err := s.Try(args...)
 	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer c.Close()
-	reply, err := c.Do(args...)
-	if err != nil {
-		s.t.Fatalf("redisproc: %v: %v", args, err)
+		s.t.Fatalf("redisproc: %s: %v: %v", s.Addr(), args, err)
 	}
 	return reply
 }
+
+// Try sends one command over a connection of its own, and gives up after two
+// seconds of silence.
+func (s *Server) Try(args ...string) (any, error) {
+	c, err := Dial(s.Addr())
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	c.c.SetDeadline(time.Now().Add(dialTimeout))
+	return c.Do(args...)
+}
+
+// StartTLS runs a server that speaks nothing but TLS, with the certificates that
+// args name ("--tls-cert-file", ...).
+func StartTLS(t testing.TB, args ...string) *Server {
+	t.Helper()
+	return (&Server{t: t, args: args, tls: true}).start()
+}
+
+// until polls until ok, failing the test after a generous while.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(stateTimeout); !ok(); pause(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("redisproc: not within %v: %s", stateTimeout, what)
+		}
+	}
+}
+
+// stateTimeout bounds the wait for processes to agree on something.
+const stateTimeout = 30 * time.Second
+
+// fields reads "name<sep>value" lines, as INFO and CLUSTER INFO have them.
+func fields(text any) map[string]string {
+	m := map[string]string{}
+	s, _ := text.(string)
+	for line := range strings.Lines(s) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			m[name] = value
+		}
+	}
+	return m
+}
+
+// Info returns the fields of INFO, of one section or of all for "".
+func (s *Server) Info(section string) map[string]string {
+	reply, err := s.Try("INFO", cmp.Or(section, "default"))
+	if err != nil {
+		return nil
+	}
+	return fields(reply)
+}
+
+// IsMaster reports whether the server runs and takes itself for a master.
+func (s *Server) IsMaster() bool { return s.cmd != nil && s.Info("replication")["role"] == "master" }
 
 // signal sends sig to the process that this test has started, never to another.
 func (s *Server) signal(sig syscall.Signal) {

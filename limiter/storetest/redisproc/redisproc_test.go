@@ -36,3 +36,38 @@ func TestLifecycle(t *testing.T) {
 		t.Fatalf("after a restart: got %v, want nothing", got)
 	}
 }
+
+// TestCluster: a cluster comes up, moves a slot, and replaces a master.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	c := StartCluster(t)
+	slot := c.Slot("{a}1")
+	from := c.Masters[c.Index(slot)]
+	to := c.Masters[(c.Index(slot)+1)%clusterMasters]
+	from.Do("SET", "{a}1", "x")
+	from.Do("SET", "{a}2", "y")
+	c.Migrate(slot, from, to, nil)
+	if got := to.Do("GET", "{a}1"); got != "x" {
+		t.Fatalf("after the move: got %v, want x", got)
+	}
+	to.Do("WAIT", "1", "1000")
+	to.Kill()
+	replica := c.Replicas[(c.Index(slot)+1)%clusterMasters]
+	c.AwaitMaster(replica)
+	if got := replica.Do("GET", "{a}2"); got != "y" {
+		t.Fatalf("after the failover: got %v, want y", got)
+	}
+}
+
+// TestSentinels: sentinels promote the replica of a master that died.
+func TestSentinels(t *testing.T) {
+	t.Parallel()
+	s := StartSentinels(t)
+	s.Master.Do("SET", "a", "1")
+	s.Master.Do("WAIT", "1", "1000")
+	s.Master.Kill()
+	s.AwaitPromotion()
+	if got := s.Replica.Do("GET", "a"); got != "1" {
+		t.Fatalf("after the failover: got %v, want 1", got)
+	}
+}
