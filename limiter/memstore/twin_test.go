@@ -426,6 +426,9 @@ func TestProperties(t *testing.T) {
 	})
 }
 
+// TestTogether: decisions that share a call are made as if each had its own.
+func TestTogether(t *testing.T) { storetest.Together(t, newMini(t), newMini(t), 1000) }
+
 // TestTwin: the core and the scripts are one, on both servers.
 func TestTwin(t *testing.T) {
 	t.Run("miniredis", func(t *testing.T) { storetest.Twin(t, newMini(t), newRaw(), 3000, true) })

@@ -13,7 +13,7 @@ func Properties(t *testing.T, open func(t *testing.T) Raw) {
 	}{
 		{"B1-B2-rate", rate}, {"B3-refused", refused}, {"B4-tight-wait", tightWait},
 		{"B5-clock-back", clockBack}, {"B6-give-back", giveBack}, {"B7-above-burst", aboveBurst},
-		{"B8-changed-burst", changedBurst}, {"fence", fence}, {"settle-retry", settleRetry},
+		{"B8-changed-burst", changedBurst}, {"fence", fence}, {"together", together}, {"settle-retry", settleRetry},
 		{"L1-L2-never-over-cap", neverOverCap}, {"L3-crash", crash}, {"L4-replay", replay},
 		{"slept-past-ttl", slept},
 	} {

@@ -130,6 +130,11 @@ func (p *poolTape) next() Call {
 		// A real server may forget claims up to some ms late.
 		b.InTurn = p.virtual || p.now < p.claimed-300_000 || p.now > p.claimed+5000
 		c.Slots = []Slot{{Key: "t1", Cap: 3, Want: 1 + p.rnd.Int64N(2)}}
+		for i := range p.rnd.Int64N(4) {
+			d := Call{Op: Admit, Inc: name, Seq: r.seq + i + 1, NotAfter: c.NotAfter, Buckets: []Bucket{*b}, Slots: slices.Clone(c.Slots)}
+			d.Buckets[0].Amount = p.rnd.Int64N(3) * token
+			c.Also = append(c.Also, d)
+		}
 	case 1:
 		c.Op = Settle
 		b.Amount, b.MaxDebt = (p.rnd.Int64N(7)-3)*token, 100*token

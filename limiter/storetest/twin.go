@@ -10,8 +10,8 @@ import (
 
 // Twin runs a random tape of n calls on a server and compares every reply with
 // the oracle's at the same Redis time: fresh, repeated and outdated sequences,
-// debts, refunds, retries, fences, expiring leases, and, if changing, limits
-// that change. A server that expires keys by its own clock, up to 2 ms late,
+// debts, refunds, retries, fences, expiring leases, several decisions a call, and,
+// if changing, limits that change. A server that expires keys by its own clock, up to 2 ms late,
 // must not be given changing limits: an expired bucket is full of the new
 // burst, one that is about to expire is full of the old.
 func Twin(t *testing.T, s Raw, o Oracle, n int, changing bool) {
@@ -44,27 +44,41 @@ func (p *tape) next() Call {
 	if c.Op == Inspect && p.rnd.IntN(2) == 0 {
 		c.Op = Admit // the interesting one
 	}
-	p.seq[c.Inc]++
-	c.Seq = p.seq[c.Inc] + 3
-	if p.rnd.IntN(4) == 0 {
-		c.Seq -= p.rnd.Int64N(4) // repeated or overtaken
-	}
-	if p.rnd.IntN(5) == 0 && p.now > 0 {
-		c.NotAfter = p.now + p.rnd.Int64N(2000) - 500
-	}
+	c.Seq, c.NotAfter = p.sequence(c.Inc)
 	if c.Op != Lease {
 		for i := range p.rnd.IntN(4) {
 			c.Buckets = append(c.Buckets, p.bucket(i, c.Op))
 		}
 	}
-	for i := range p.rnd.IntN(3) {
-		held := p.rnd.Int64N(4)
-		c.Slots = append(c.Slots, Slot{Key: fmt.Sprintf("s%d", i), Cap: 1 + p.rnd.Int64N(6), Held: held, Want: held + p.rnd.Int64N(3)})
-		if c.Op == Admit {
-			c.Slots[i].Want++
-		}
+	c.Slots = p.slots(c.Op, p.rnd.IntN(3))
+	if c.Op == Admit && p.rnd.IntN(2) == 0 {
+		p.also(&c)
 	}
 	return c
+}
+
+// sequence draws a sequence of inc and a fence.
+func (p *tape) sequence(inc string) (seq, notAfter int64) {
+	p.seq[inc]++
+	seq = p.seq[inc] + 3
+	if p.rnd.IntN(4) == 0 {
+		seq -= p.rnd.Int64N(4) // repeated or overtaken
+	}
+	if p.rnd.IntN(5) == 0 && p.now > 0 {
+		notAfter = p.now + p.rnd.Int64N(2000) - 500
+	}
+	return seq, notAfter
+}
+
+func (p *tape) slots(op Op, n int) (list []Slot) {
+	for i := range n {
+		held := p.rnd.Int64N(4)
+		list = append(list, Slot{Key: fmt.Sprintf("s%d", i), Cap: 1 + p.rnd.Int64N(6), Held: held, Want: held + p.rnd.Int64N(3)})
+		if op == Admit {
+			list[i].Want++
+		}
+	}
+	return list
 }
 
 func (p *tape) bucket(i int, op Op) Bucket {
