@@ -20,13 +20,16 @@ import (
 // one.
 func (g *Gateway) adminEdge() http.Handler {
 	e := g.newEcho()
-	e.GET("/livez", echo.WrapHandler(http.HandlerFunc(g.live)))
-	e.GET("/readyz", echo.WrapHandler(http.HandlerFunc(g.ready)))
-	e.GET("/debug/headway", echo.WrapHandler(g.guarded(http.HandlerFunc(g.debug))))
+	page := func(path string, h http.Handler) {
+		e.Match([]string{http.MethodGet, http.MethodHead}, path, echo.WrapHandler(h))
+	}
+	page("/livez", http.HandlerFunc(g.live))
+	page("/readyz", http.HandlerFunc(g.ready))
+	page("/debug/headway", g.guarded(http.HandlerFunc(g.debug)))
 	if g.opts.Gatherer != nil {
-		e.GET("/metrics", echo.WrapHandler(g.guarded(promhttp.HandlerFor(g.opts.Gatherer, promhttp.HandlerOpts{
+		page("/metrics", g.guarded(promhttp.HandlerFor(g.opts.Gatherer, promhttp.HandlerOpts{
 			EnableOpenMetrics: true, ErrorLog: promLog{g.log},
-		}))))
+		})))
 	}
 	return e
 }

@@ -12,30 +12,35 @@ import (
 // serve answers one request: who asks, for what, at which cost; may it start;
 // pass it on; settle.
 func (g *Gateway) serve(x *exchange, r *http.Request) {
-	up, ok := x.route(r)
-	if !ok {
-		x.fail(unknownURL(r))
+	rt, wrong := x.route(r)
+	if wrong != nil {
+		x.fail(*wrong)
 		return
 	}
-	x.upstream = up.Name
-	ids, who := x.identify(r)
-	if who == unknown {
-		g.deny(x, r, ids)
+	x.upstream = rt.candidates[0].Name // until one is selected
+	who, wrong := x.identify(r)
+	if wrong != nil {
+		x.fail(*wrong)
 		return
 	}
-	job, wrong := g.estimate(x, r, up)
+	if who.standing == unknown {
+		g.deny(x, r, who)
+		return
+	}
+	job, wrong := g.estimate(x, r, rt)
 	if wrong != nil {
 		x.fail(*wrong)
 		return
 	}
 	// The model comes from the body, so it is known only now; everything is
 	// charged in one call, the limits before authentication included.
-	ids.Model = limiter.Hash(limiter.Model, job.model)
+	who.Model = limiter.Hash(limiter.Model, job.model)
 	grant := g.admit(x, r.Context(), limiter.Request{
-		Identities: ids,
+		Identities: who.Identities,
 		Tokens:     job.tokens,
 		Deadline:   x.deadline,
-		Anonymous:  who == anonymous,
+		Anonymous:  who.standing == anonymous,
+		Skip:       who.skip,
 	})
 	if grant == nil {
 		return
@@ -44,9 +49,7 @@ func (g *Gateway) serve(x *exchange, r *http.Request) {
 	// and after forward has closed the upstream's body.
 	outcome := limiter.Outcome{Tokens: unknownTokens}
 	defer func() { grant.Done(outcome) }()
-	g.metrics.decide("admitted", noLimit)
-	g.describe(x.Header(), grant)
-	g.forward(x, r, up, job, &outcome)
+	g.dispatch(x, r, grant, job, &outcome)
 }
 
 // unknownTokens leaves a request's estimate as it was.
@@ -56,10 +59,17 @@ const unknownTokens = -1
 // that the request was answered already.
 func (g *Gateway) admit(x *exchange, ctx context.Context, request limiter.Request) *limiter.Grant {
 	grant, err := g.limiter.Admit(ctx, request)
+	if err != nil {
+		g.decline(x, ctx, err)
+		return nil
+	}
+	return grant
+}
+
+// decline answers a request that the limiter did not let start.
+func (g *Gateway) decline(x *exchange, ctx context.Context, err error) {
 	var refusal *limiter.Refusal
 	switch {
-	case err == nil:
-		return grant
 	case errors.As(err, &refusal):
 		g.metrics.decide("refused", refusal.LimitType())
 		g.refuse(x, refusal)
@@ -75,15 +85,14 @@ func (g *Gateway) admit(x *exchange, ctx context.Context, request limiter.Reques
 		g.metrics.decide("failed", noLimit)
 		x.fail(internalError)
 	}
-	return nil
 }
 
 // deny answers a request without a valid key: 401, unless the limits before
 // authentication refuse it first. Guessing keys is so limited like any use. The
 // body is not read, and the slot of the client is held just as long as it takes
 // to say no.
-func (g *Gateway) deny(x *exchange, r *http.Request, ids limiter.Identities) {
-	grant := g.admit(x, r.Context(), limiter.Request{Identities: ids, Deadline: x.deadline, Anonymous: true})
+func (g *Gateway) deny(x *exchange, r *http.Request, who caller) {
+	grant := g.admit(x, r.Context(), limiter.Request{Identities: who.Identities, Deadline: x.deadline, Anonymous: true, Skip: who.skip})
 	if grant == nil {
 		return
 	}

@@ -27,6 +27,9 @@ func (g *Gateway) newEcho() *echo.Echo {
 		f := failure{status: http.StatusInternalServerError, kind: kindServer, code: "internal_error", message: "Internal error."}
 		if h := (*echo.HTTPError)(nil); errors.As(err, &h) && h.Code < http.StatusInternalServerError {
 			f = failure{status: h.Code, kind: kindInvalid, code: "unknown_url", message: http.StatusText(h.Code) + "."}
+			if h.Code == http.StatusMethodNotAllowed { // Echo has set Allow
+				f.code = "method_not_allowed"
+			}
 		}
 		f.write(c.Response(), c.Request())
 	}

@@ -42,6 +42,8 @@ type job struct {
 	model  string // empty: none named
 	tokens int64  // estimated cost, ≥ 0
 	body   body
+	// candidates are the upstreams that may take it, best first; never empty.
+	candidates []*upstream
 }
 
 // body is a request body: held in memory, or still to be streamed.
@@ -55,10 +57,10 @@ type body struct {
 // estimate reads what a request will cost. For upstreams of kind openai the
 // body is buffered and has to be a JSON object, unless its type says that it
 // is media or a form with files; other bodies are not looked at.
-func (g *Gateway) estimate(x *exchange, r *http.Request, up *upstream) (job, *failure) {
-	if up.Kind != config.KindOpenAI || r.ContentLength == 0 || (opaque(r.Header) && !startsObject(r)) {
+func (g *Gateway) estimate(x *exchange, r *http.Request, rt *route) (job, *failure) {
+	if rt.kind != config.KindOpenAI || r.ContentLength == 0 || (opaque(r.Header) && !startsObject(r)) {
 		b, wrong := passing(r, x.cfg.Server.MaxUpload)
-		return job{body: b}, wrong
+		return job{body: b, candidates: rt.candidates}, wrong
 	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return job{}, &encodedBody
@@ -67,7 +69,7 @@ func (g *Gateway) estimate(x *exchange, r *http.Request, up *upstream) (job, *fa
 	if wrong != nil {
 		return job{}, wrong
 	}
-	j := job{body: body{held: data, length: int64(len(data))}}
+	j := job{body: body{held: data, length: int64(len(data))}, candidates: rt.candidates}
 	if len(data) == 0 {
 		return j, nil
 	}
@@ -80,7 +82,8 @@ func (g *Gateway) estimate(x *exchange, r *http.Request, up *upstream) (job, *fa
 	case asked.badName != "":
 		f := badName(asked.badName)
 		return job{}, &f
-	case !up.serves(asked.model):
+	}
+	if j.candidates = rt.serving(asked.model); len(j.candidates) == 0 {
 		f := unknownModel(asked.model)
 		return job{}, &f
 	}

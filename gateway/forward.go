@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/headway-limiter/headway/gateway/config"
-	"github.com/headway-limiter/headway/limiter"
 )
 
 // newTransport returns a connection pool for one upstream. It neither asks for
@@ -46,33 +44,6 @@ var (
 
 // errUpload is the error of a streamed body that is larger than it may be.
 var errUpload = errors.New("gateway: the request body is too large")
-
-// forward passes the request on and its answer back, and leaves in outcome how
-// it ended. When it returns, or panics with http.ErrAbortHandler to cut a
-// broken answer short, the upstream's body is closed.
-func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, outcome *limiter.Outcome) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	dog := watch(cancel, up.Timeouts)
-	defer dog.hold()
-
-	resp, err := up.transport.RoundTrip(outbound(ctx, x, r, up, j.body, dog))
-	if err != nil {
-		f, provider := broken(ctx, err, j.body.most)
-		outcome.Failed = provider
-		level := slog.LevelDebug // clients leave all the time
-		if provider {
-			level = slog.LevelWarn
-		}
-		g.log.Log(ctx, level, "gateway: upstream call failed", "request", x.id, "upstream", up.Name, "code", f.code, "error", err)
-		x.fail(f)
-		return
-	}
-	defer resp.Body.Close()
-	dog.answered()
-	outcome.Failed = resp.StatusCode >= http.StatusBadRequest
-	g.respond(ctx, x, resp, up, dog, outcome, j.tokens)
-}
 
 // broken tells what to answer when an upstream call ended in err before its
 // headers, and whether the provider is to blame.

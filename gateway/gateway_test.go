@@ -346,7 +346,9 @@ func (f readerFunc) Close() error               { return nil }
 // swap replaces the transport of every upstream.
 func (r *rig) swap(f transportFunc) {
 	for _, rt := range r.tables.Load().routes {
-		rt.upstream.transport = f
+		for _, up := range rt.candidates {
+			up.transport = f
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"net"
@@ -16,20 +17,48 @@ import (
 // principal is who a known key speaks for, hashed.
 type principal struct {
 	key, user, team limiter.ID
+	names           bool // may name another user
+	skip            limiter.Skip
 }
 
 // principals hashes everything there is to know about the configured keys.
-func principals(keys []config.Key) (map[[32]byte]principal, error) {
-	out := make(map[[32]byte]principal, len(keys))
+func principals(cfg *config.Config) (map[[32]byte]principal, error) {
+	out := make(map[[32]byte]principal, len(cfg.Keys))
+	skips := map[string]limiter.Skip{}
+	for _, e := range cfg.RateLimiting.BypassKeys {
+		skips[e.ID] = e.Skips()
+	}
 	var errs []error
-	for _, k := range keys {
+	for _, k := range cfg.Keys {
 		sum, err := k.Sum()
 		errs = append(errs, err)
 		out[sum] = principal{
-			key:  limiter.Hash(limiter.APIKey, k.ID),
-			user: limiter.Hash(limiter.User, k.User),
-			team: limiter.Hash(limiter.Team, k.TeamID()),
+			key:   limiter.Hash(limiter.APIKey, k.ID),
+			user:  limiter.Hash(limiter.User, k.User),
+			team:  limiter.Hash(limiter.Team, k.TeamID()),
+			names: k.MayNameUser,
+			skip:  skips[k.ID],
 		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// home is beside whose keys those of the user are kept in layout tenant.
+func (p principal) home(user limiter.ID) limiter.ID { return cmp.Or(p.team, user, p.key) }
+
+// exemption is a range of clients that some limits do not apply to.
+type exemption struct {
+	clients netip.Prefix
+	skip    limiter.Skip
+}
+
+// exemptions parses the whitelist.
+func exemptions(list []config.ExemptAddr) ([]exemption, error) {
+	var out []exemption
+	var errs []error
+	for _, e := range list {
+		p, err := config.ParsePrefix(e.CIDR)
+		out, errs = append(out, exemption{p, e.Skips()}), append(errs, err)
 	}
 	return out, errors.Join(errs...)
 }
@@ -43,23 +72,88 @@ const (
 	anonymous                 // no key of ours, and none needed
 )
 
+// caller is who asks.
+type caller struct {
+	limiter.Identities
+	standing standing
+	skip     limiter.Skip // what does not apply to it
+}
+
 // identify finds out who asks. Keys are compared by looking up their digest,
 // which takes the same time however much of a guess is right. With anonymous
 // access a credential that is not ours is the upstream's business.
-func (t *tables) identify(r *http.Request) (limiter.Identities, standing) {
-	ids := limiter.Identities{
-		Client: limiter.Hash(limiter.Client, config.ClientIdentity(clientAddr(r, t.trusted))),
-	}
-	for _, name := range keyHeaders {
-		if p, ok := t.principal(r.Header.Get(name)); ok {
-			ids.APIKey, ids.User, ids.Team = p.key, p.user, p.team
-			return ids, known
+func (t *tables) identify(r *http.Request) (caller, *failure) {
+	addr := clientAddr(r, t.trusted)
+	who := caller{Identities: limiter.Identities{Client: limiter.Hash(limiter.Client, config.ClientIdentity(addr))}}
+	for _, e := range t.exempt {
+		if e.clients.Contains(addr) {
+			who.skip |= e.skip
 		}
 	}
-	if t.cfg.Anonymous {
-		return ids, anonymous
+	var p principal
+	for _, name := range keyHeaders {
+		var ours bool
+		if p, ours = t.principal(r.Header.Get(name)); ours {
+			who.standing = known
+			break
+		}
 	}
-	return ids, unknown
+	user, wrong := t.named(r.Header, p)
+	if wrong != nil {
+		return who, wrong
+	}
+	if who.standing == known {
+		who.APIKey, who.User, who.Team = p.key, user, p.team
+		who.skip |= p.skip
+	} else if t.cfg.Anonymous {
+		who.standing = anonymous
+	}
+	return who, nil
+}
+
+// maxUser bounds the name of a user in a header, in bytes.
+const maxUser = 256
+
+// named returns the user of a request with p's key: p's own, or the one that
+// the user header names. Where p may not name anybody, the header is removed,
+// so that no upstream believes it either.
+func (t *tables) named(h http.Header, p principal) (limiter.ID, *failure) {
+	name := t.cfg.RateLimiting.UserHeader
+	if name == "" {
+		return p.user, nil
+	}
+	if !p.names {
+		h.Del(name)
+		return p.user, nil
+	}
+	values := h.Values(name)
+	if len(values) == 0 || len(values) == 1 && strings.TrimSpace(values[0]) == "" {
+		return p.user, nil
+	}
+	if len(values) > 1 || len(values[0]) > maxUser {
+		f := badUser(name)
+		return "", &f
+	}
+	user := limiter.Hash(limiter.User, strings.TrimSpace(values[0]))
+	if home, ours := t.homes[user]; ours && home != p.home(user) {
+		return "", &othersUser
+	}
+	return user, nil
+}
+
+// homes tells where the budgets of the configured users are kept, if the store
+// keeps tenants apart: there, a user has one home.
+func homes(cfg *config.Config, keys map[[32]byte]principal) map[limiter.ID]limiter.ID {
+	if cfg.Redis.Layout != config.LayoutTenant {
+		return nil
+	}
+	out := map[limiter.ID]limiter.ID{}
+	for _, p := range keys {
+		if p.user != "" {
+			out[p.user] = p.home(p.user)
+		}
+	}
+	return out
 }
 
 // keyHeaders are the headers that SDKs send keys in, in the order in which they

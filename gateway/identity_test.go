@@ -55,16 +55,24 @@ func TestBareKey(t *testing.T) {
 }
 
 func TestIdentify(t *testing.T) {
-	keys, err := principals([]config.Key{
+	cfg := config.Default()
+	cfg.Keys = []config.Key{
 		{ID: "a", Key: "secret-a", User: "ann", Team: "acme"},
 		{ID: "b", Digest: config.Digest("secret-b"), Team: "None"},
-	})
+	}
+	g, err := newTables(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &tables{cfg: config.Default(), keys: keys}
+	ask := func(r *http.Request) (limiter.Identities, standing) {
+		who, wrong := g.identify(r)
+		if wrong != nil {
+			t.Errorf("refused: %+v", wrong)
+		}
+		return who.Identities, who.standing
+	}
 	identify := func(key string) (limiter.Identities, standing) {
-		return g.identify(&http.Request{RemoteAddr: "[2001:db8:0:1::5]:1", Header: http.Header{"Authorization": {"Bearer " + key}}})
+		return ask(&http.Request{RemoteAddr: "[2001:db8:0:1::5]:1", Header: http.Header{"Authorization": {"Bearer " + key}}})
 	}
 	client := limiter.Hash(limiter.Client, "2001:db8:0:1::/64")
 	for _, test := range []struct {
@@ -83,7 +91,7 @@ func TestIdentify(t *testing.T) {
 		}
 	}
 	both := http.Header{"Authorization": {"Bearer theirs"}, "X-Api-Key": {"secret-a"}, "Api-Key": {"secret-b"}}
-	if got, who := g.identify(&http.Request{Header: both}); who != known || got.APIKey != limiter.Hash(limiter.APIKey, "a") {
+	if got, who := ask(&http.Request{Header: both}); who != known || got.APIKey != limiter.Hash(limiter.APIKey, "a") {
 		t.Errorf("a key beside another credential: %+v, %d", got, who)
 	}
 	g.setCredential(both, &upstream{})
@@ -127,8 +135,8 @@ func TestRoutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := ""
-		if up, ok := g.route(r); ok {
-			got = up.Name
+		if rt, wrong := g.route(r); wrong == nil {
+			got = rt.candidates[0].Name
 		}
 		if got != test.want {
 			t.Errorf("%s %s goes to %q, want %q", test.method, test.path, got, test.want)

@@ -18,6 +18,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	exceeded *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	passed   *prometheus.CounterVec
 	panics   prometheus.Counter
 	draining prometheus.Gauge
 }
@@ -41,6 +42,10 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 			Buckets:                     []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
 		}, []string{"upstream", "status"}),
+		passed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headway_gateway_passed_over_total",
+			Help: "Upstreams passed over for the next of their route, by why: exhausted (its own limits) or unreachable.",
+		}, []string{"upstream", "reason"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headway_gateway_panics_total", Help: "Handlers that panicked; anything but zero is a bug.",
 		}),
@@ -57,7 +62,7 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.requests, m.exceeded, m.duration, m.panics, m.draining, info} {
+	for _, c := range []prometheus.Collector{m.requests, m.exceeded, m.duration, m.passed, m.panics, m.draining, info} {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -68,6 +73,9 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 func (m *metrics) decide(decision, limitType string) {
 	m.requests.WithLabelValues(decision, limitType).Inc()
 }
+
+// passOver counts an upstream that a request did not go to.
+func (m *metrics) passOver(upstream, reason string) { m.passed.WithLabelValues(upstream, reason).Inc() }
 
 // observe records the end of a request. Status 0 means that nothing was sent.
 // Statuses are counted by class, because an upstream may invent any number.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headway-limiter/headway/limiter"
@@ -61,6 +62,7 @@ type failure struct {
 	message string
 	retry   time.Duration // > 0: how long to wait; 0: no Retry-After
 	details *details
+	allow   string // methods that would do, for 405
 }
 
 // Failures that need no more words.
@@ -89,6 +91,8 @@ var (
 		message: "The request body did not arrive in time."}
 	encodedBody = failure{status: http.StatusUnsupportedMediaType, kind: kindInvalid, code: "unsupported_encoding",
 		message: "Send the request body without Content-Encoding."}
+	othersUser = failure{status: http.StatusForbidden, kind: kindInvalid, code: "user_not_allowed",
+		message: "The user that the request names belongs to another team."}
 	badJSON = failure{status: http.StatusBadRequest, kind: kindInvalid, code: "invalid_json",
 		message: "The request body is not a JSON object."}
 	badModel = failure{status: http.StatusBadRequest, kind: kindInvalid, code: "invalid_model",
@@ -111,6 +115,18 @@ func bodyTooLarge(most fmt.Stringer) failure {
 func unknownURL(r *http.Request) failure {
 	return failure{status: http.StatusNotFound, kind: kindInvalid, code: "unknown_url",
 		message: fmt.Sprintf("Unknown URL: %s %s.", shorten(r.Method), shorten(r.URL.Path))}
+}
+
+// wrongMethod lists what the path does take, as RFC 9110 §15.5.6 demands.
+func wrongMethod(r *http.Request, allowed []string) failure {
+	return failure{status: http.StatusMethodNotAllowed, kind: kindInvalid, code: "method_not_allowed", allow: strings.Join(allowed, ", "),
+		message: fmt.Sprintf("%s does not take %s.", shorten(r.URL.Path), shorten(r.Method))}
+}
+
+// badUser complains of a user header that names nobody in particular.
+func badUser(header string) failure {
+	return failure{status: http.StatusBadRequest, kind: kindInvalid, code: "invalid_user",
+		message: fmt.Sprintf("The header %s has to name one user in at most %d bytes.", header, maxUser)}
 }
 
 // unknownModel uses the code that OpenAI uses.
@@ -143,6 +159,9 @@ func (f failure) write(w http.ResponseWriter, r *http.Request) {
 	h, body := w.Header(), f.body()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if f.allow != "" {
+		h.Set("Allow", f.allow)
+	}
 	if f.retry > 0 && h.Get("Retry-After") == "" {
 		setRetry(h, seconds(f.retry), f.retry.Milliseconds())
 	}
@@ -177,6 +196,9 @@ func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
 		d.Dimension = string(r.Dimension)
 	case limiter.InFlight:
 		d.InflightDimension = string(r.Dimension)
+	}
+	if r.Degraded != "" {
+		h.Set("x-headway-degraded", r.Degraded)
 	}
 	if line := r.Line; line != nil {
 		setLine(h, line)

@@ -10,19 +10,31 @@ import (
 	"strings"
 
 	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/limiter"
 )
 
-// route sends matching requests to one upstream.
+// route sends matching requests to one of its candidates.
 type route struct {
-	path     string // without the star
-	prefix   bool   // path is the beginning only
-	methods  []string
-	upstream *upstream
+	path       string // without the star
+	prefix     bool   // path is the beginning only
+	methods    []string
+	kind       string      // of all candidates
+	candidates []*upstream // best first, at least one
+}
+
+// serving lists the candidates that take requests for model.
+func (rt *route) serving(model string) []*upstream {
+	all := func(up *upstream) bool { return !up.serves(model) }
+	if !slices.ContainsFunc(rt.candidates, all) {
+		return rt.candidates
+	}
+	return slices.DeleteFunc(slices.Clone(rt.candidates), all)
 }
 
 // upstream is one server behind the gateway, with what is worked out once.
 type upstream struct {
 	config.Upstream
+	id        limiter.ID // in per_backend
 	base      *url.URL
 	transport http.RoundTripper
 }
@@ -47,7 +59,7 @@ func routes(cfg *config.Config, shared http.RoundTripper) ([]route, error) {
 		}
 		base.Path = strings.TrimSuffix(base.Path, "/")
 		base.RawPath = strings.TrimSuffix(base.RawPath, "/")
-		up := &upstream{Upstream: u, base: base, transport: shared}
+		up := &upstream{Upstream: u, id: limiter.Hash(limiter.Backend, u.Name), base: base, transport: shared}
 		if shared == nil {
 			up.transport = newTransport(u.Timeouts)
 		}
@@ -55,13 +67,19 @@ func routes(cfg *config.Config, shared http.RoundTripper) ([]route, error) {
 	}
 	var table []route
 	for _, r := range cfg.Routes {
-		up := upstreams[r.Upstream]
-		if up == nil {
-			errs = append(errs, fmt.Errorf("route %s: there is no upstream %q", r.Path, r.Upstream))
-			continue
-		}
 		path, prefix := strings.CutSuffix(r.Path, "*")
-		table = append(table, route{path: path, prefix: prefix, methods: r.Methods, upstream: up})
+		rt := route{path: path, prefix: prefix, methods: r.Methods}
+		for _, name := range r.Candidates() {
+			up := upstreams[name]
+			if up == nil {
+				errs = append(errs, fmt.Errorf("route %s: there is no upstream %q", r.Path, name))
+				continue
+			}
+			rt.kind, rt.candidates = up.Kind, append(rt.candidates, up)
+		}
+		if len(rt.candidates) > 0 {
+			table = append(table, rt)
+		}
 	}
 	slices.SortStableFunc(table, func(a, b route) int {
 		return cmp.Or(cmp.Compare(len(b.path), len(a.path)),
@@ -79,19 +97,30 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// route finds the upstream for a request. Paths with dot segments match
-// nothing: the upstream would resolve them to a path that was never routed.
-func (t *tables) route(r *http.Request) (*upstream, bool) {
+// route finds the route of a request. Paths with dot segments match nothing:
+// the upstream would resolve them to a path that was never routed. A path that
+// is routed for other methods alone says which.
+func (t *tables) route(r *http.Request) (*route, *failure) {
+	wrong := unknownURL(r)
 	for segment := range strings.SplitSeq(r.URL.Path, "/") {
 		if segment == "." || segment == ".." {
-			return nil, false
+			return nil, &wrong
 		}
 	}
-	for _, rt := range t.routes {
-		hit := r.URL.Path == rt.path || rt.prefix && strings.HasPrefix(r.URL.Path, rt.path)
-		if hit && (len(rt.methods) == 0 || slices.Contains(rt.methods, r.Method)) {
-			return rt.upstream, true
+	var allowed []string
+	for i := range t.routes {
+		rt := &t.routes[i]
+		if r.URL.Path != rt.path && !(rt.prefix && strings.HasPrefix(r.URL.Path, rt.path)) {
+			continue
 		}
+		if len(rt.methods) == 0 || slices.Contains(rt.methods, r.Method) {
+			return rt, nil
+		}
+		allowed = append(allowed, rt.methods...)
 	}
-	return nil, false
+	if len(allowed) > 0 {
+		slices.Sort(allowed)
+		wrong = wrongMethod(r, slices.Compact(allowed))
+	}
+	return nil, &wrong
 }

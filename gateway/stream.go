@@ -5,12 +5,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
-	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/limiter"
 )
 
@@ -26,6 +27,7 @@ var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response, up *upstream, dog *watchdog, outcome *limiter.Outcome, estimate int64) {
 	sse := mediaType(resp.Header) == "text/event-stream"
 	copyAnswerHeaders(x.Header(), resp.Header)
+	announceTrailer(x.Header(), resp.Trailer)
 	if sse {
 		x.Header().Set("X-Accel-Buffering", "no") // for a proxy in front of us
 	}
@@ -36,14 +38,15 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 		_ = conn.Flush() // the first byte may be long in coming
 	}
 	err := copyBody(x, conn, resp.Body, dog, meter)
-	outcome.Tokens = meter.settle(err == nil, estimate)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	meter.settle(outcome, estimate, err)
 	if err == nil {
+		setTrailer(x.Header(), resp.Trailer)
 		return
 	}
 	level := slog.LevelWarn
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
 	if errors.Is(err, context.Canceled) {
 		level = slog.LevelDebug // clients leave all the time
 	}
@@ -53,6 +56,9 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 	}
 	panic(http.ErrAbortHandler)
 }
+
+// errClientLeft marks an answer that broke off on the client's side.
+var errClientLeft = errors.New("gateway: the client took no more of the answer")
 
 // copyBody copies every part of an answer as it arrives: one read, one write,
 // one flush. Nothing waits for a buffer to fill, so the first token of a
@@ -68,10 +74,10 @@ func copyBody(w io.Writer, conn *http.ResponseController, r io.Reader, dog *watc
 		if n > 0 {
 			meter.observe(buf[:n])
 			if _, werr := w.Write(buf[:n]); werr != nil {
-				return werr
+				return errors.Join(errClientLeft, werr)
 			}
 			if ferr := conn.Flush(); ferr != nil && !errors.Is(ferr, http.ErrNotSupported) {
-				return ferr
+				return errors.Join(errClientLeft, ferr)
 			}
 		}
 		if err == io.EOF {
@@ -107,14 +113,36 @@ func copyAnswerHeaders(dst, src http.Header) {
 		src.Del("X-Request-Id")
 		src.Set("X-Upstream-Request-Id", id)
 	}
-next:
 	for name, values := range src {
-		for _, prefix := range ours {
-			if strings.HasPrefix(name, prefix) {
-				continue next
-			}
+		if !reserved(name) {
+			dst[name] = values
 		}
-		dst[name] = values
+	}
+}
+
+// reserved reports whether only this gateway may set a header.
+func reserved(name string) bool {
+	return slices.ContainsFunc(ours[:], func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// announceTrailer says which fields will follow the body, as far as the upstream
+// has said so.
+func announceTrailer(h, trailer http.Header) {
+	for _, name := range slices.Sorted(maps.Keys(trailer)) {
+		if !reserved(name) {
+			h.Add("Trailer", name)
+		}
+	}
+}
+
+// setTrailer sends the fields that followed the upstream's body, announced or
+// not. Where the answer has a length there is no place for them, and net/http
+// leaves them out.
+func setTrailer(h, trailer http.Header) {
+	for name, values := range trailer {
+		if !reserved(name) {
+			h[http.TrailerPrefix+name] = values
+		}
 	}
 }
 
@@ -122,55 +150,4 @@ next:
 func mediaType(h http.Header) string {
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	return kind
-}
-
-// meter reads the usage that passes by in an answer. The nil meter reads
-// nothing.
-type meter struct {
-	frames *frameScanner // of an event stream
-	object *usageScanner // of a JSON object
-}
-
-// newMeter returns a meter for an answer that may tell its usage, else nil: of
-// errors nothing is charged, and compressed bytes are not undone.
-func newMeter(resp *http.Response, up *upstream, sse bool) *meter {
-	plain := resp.Header.Get("Content-Encoding") == "" || resp.Header.Get("Content-Encoding") == "identity"
-	switch {
-	case up.Kind != config.KindOpenAI || resp.StatusCode >= http.StatusBadRequest || !plain:
-		return nil
-	case sse:
-		return &meter{frames: &frameScanner{}}
-	case mediaType(resp.Header) == "application/json":
-		return &meter{object: &usageScanner{}}
-	}
-	return nil
-}
-
-// observe looks at a part of the answer; it does not keep it.
-func (m *meter) observe(p []byte) {
-	switch {
-	case m == nil:
-	case m.frames != nil:
-		m.frames.scan(p)
-	default:
-		m.object.scan(p)
-	}
-}
-
-// settle returns the tokens that were used, or unknownTokens where that is not
-// known: then the estimate stands. Of an answer that broke off, what it said
-// so far counts only if it is more than the estimate: the rest was used, too.
-func (m *meter) settle(complete bool, estimate int64) int64 {
-	if m == nil {
-		return unknownTokens
-	}
-	u := m.object
-	if m.frames != nil {
-		u = &m.frames.usageScanner
-	}
-	used, ok := u.usage.total()
-	if !ok || !complete && used < estimate {
-		return unknownTokens
-	}
-	return used
 }

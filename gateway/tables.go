@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/limiter"
 )
 
 // tables are what the gateway works out from one configuration. They never
@@ -14,6 +15,8 @@ type tables struct {
 	cfg     *config.Config
 	keys    map[[32]byte]principal // by SHA-256 of the raw key
 	trusted []netip.Prefix         // proxies whose X-Forwarded-For is believed
+	exempt  []exemption
+	homes   map[limiter.ID]limiter.ID // of users; nil: none has one
 	routes  []route
 }
 
@@ -21,9 +24,11 @@ type tables struct {
 // upstreams; nil: a connection pool for each. The error lists every mistake.
 func newTables(cfg *config.Config, shared http.RoundTripper) (*tables, error) {
 	t := &tables{cfg: cfg}
-	var errs [3]error
-	t.keys, errs[0] = principals(cfg.Keys)
+	var errs [4]error
+	t.keys, errs[0] = principals(cfg)
+	t.homes = homes(cfg, t.keys)
 	t.trusted, errs[1] = prefixes(cfg.Server.TrustedProxies)
+	t.exempt, errs[3] = exemptions(cfg.RateLimiting.Whitelist)
 	t.routes, errs[2] = routes(cfg, shared)
 	return t, errors.Join(errs[:]...)
 }
@@ -31,8 +36,10 @@ func newTables(cfg *config.Config, shared http.RoundTripper) (*tables, error) {
 // closeIdle closes idle connections to the upstreams.
 func (t *tables) closeIdle() {
 	for _, r := range t.routes {
-		if c, ok := r.upstream.transport.(interface{ CloseIdleConnections() }); ok {
-			c.CloseIdleConnections()
+		for _, up := range r.candidates {
+			if c, ok := up.transport.(interface{ CloseIdleConnections() }); ok {
+				c.CloseIdleConnections()
+			}
 		}
 	}
 }

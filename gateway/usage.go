@@ -50,7 +50,9 @@ const (
 // any size costs one pass. On bytes that are not JSON it finds nothing or
 // nonsense, but does not fail.
 type usageScanner struct {
-	usage usage
+	usage  usage
+	begun  bool // there was an object
+	failed bool // it, or its response, had an error
 
 	depth   int
 	inText  bool // inside a string
@@ -64,7 +66,9 @@ type usageScanner struct {
 }
 
 // reset prepares for the next object. What was found stays.
-func (s *usageScanner) reset() { *s = usageScanner{usage: s.usage, capture: s.capture[:0:0]} }
+func (s *usageScanner) reset() {
+	*s = usageScanner{usage: s.usage, begun: s.begun, failed: s.failed, capture: s.capture[:0:0]}
+}
 
 // scan reads the next piece. Outside strings only brackets and colons matter,
 // inside them only quotes and backslashes.
@@ -119,6 +123,8 @@ func (s *usageScanner) member() {
 		name = "response"
 	case "message":
 		name = "message"
+	case "error":
+		name = "error"
 	}
 	switch s.depth {
 	case 1:
@@ -135,6 +141,10 @@ func (s *usageScanner) open(b byte) {
 	if wanted && b == '{' && s.capture == nil {
 		s.capture, s.ends = append(make([]byte, 0, 256), b), s.depth
 	}
+	if b == '{' && (s.depth == 1 && s.key == "error" || s.depth == 2 && s.key == "response" && s.inner == "error") {
+		s.failed = true
+	}
+	s.begun = true
 	s.depth++
 	if s.depth == 2 {
 		s.inner = ""
@@ -155,40 +165,5 @@ func (s *usageScanner) close() {
 func (s *usageScanner) keep(b byte) {
 	if s.capture = append(s.capture, b); len(s.capture) > maxUsage {
 		s.capture, s.key, s.inner = nil, "", ""
-	}
-}
-
-// frameScanner finds usage in the data lines of an event stream that comes in
-// pieces. Frames are scanned in passing, however long.
-type frameScanner struct {
-	usageScanner
-	column  int  // bytes of the current line so far
-	data    bool // the line begins with "data:"
-	skipped bool // it does not
-	cr      bool // the last byte was a carriage return
-}
-
-// dataField begins the lines that carry a frame's content.
-const dataField = "data:"
-
-// scan reads the next piece.
-func (f *frameScanner) scan(p []byte) {
-	for i, b := range p {
-		after := f.cr
-		f.cr = b == '\r'
-		switch {
-		case b == '\n' && after: // the second half of one line end
-		case b == '\n' || b == '\r':
-			if f.column == 0 {
-				f.reset() // a blank line ends the frame
-			}
-			f.column, f.data, f.skipped = 0, false, false
-		case f.data:
-			f.usageScanner.scan(p[i : i+1])
-		default:
-			f.skipped = f.skipped || f.column >= len(dataField) || b != dataField[f.column]
-			f.column++
-			f.data = !f.skipped && f.column == len(dataField)
-		}
 	}
 }

@@ -18,6 +18,8 @@ func (c *Config) Limiter() limiter.Config {
 		DefaultOutage: limiter.OutagePolicy(c.Redis.OnOutage),
 		OnOutage:      map[limiter.Dimension]limiter.OutagePolicy{},
 		Fair:          c.fair(),
+		Homes:         c.Redis.Layout == LayoutTenant,
+		LocalSlots:    r.InflightScope == ScopeReplica,
 	}
 	// Both lists have the same order; a test of the result would notice.
 	for i, d := range limiter.Dimensions {

@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// dispatch sends a request that was admitted to the first of its candidates that
+// has not used up its own limits and can be reached. Where there is none, either
+// nothing was started, and everything is given back, or the request failed like
+// one to a single upstream.
+func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j job, outcome *limiter.Outcome) {
+	var unreached *failure
+	for rest := j.candidates; ; {
+		i, err := grant.Select(r.Context(), backends(rest))
+		for _, up := range rest[:i] {
+			g.metrics.passOver(up.Name, "exhausted")
+		}
+		switch {
+		case err == nil:
+		case unreached != nil: // the others are not all exhausted: one is down
+			outcome.Failed = true
+			x.fail(*unreached)
+			return
+		default:
+			outcome.Void = true
+			g.decline(x, r.Context(), err)
+			return
+		}
+		if unreached == nil {
+			g.metrics.decide("admitted", noLimit)
+			g.describe(x.Header(), grant)
+		}
+		up := rest[i]
+		x.upstream, rest = up.Name, rest[i+1:]
+		if unreached = g.forward(x, r, up, j, outcome); unreached == nil {
+			return
+		}
+		g.metrics.passOver(up.Name, "unreachable")
+		if len(rest) == 0 {
+			grant.Deselect()
+			x.fail(*unreached)
+			return
+		}
+	}
+}
+
+// backends are the identities of upstreams.
+func backends(ups []*upstream) []limiter.ID {
+	ids := make([]limiter.ID, len(ups))
+	for i, up := range ups {
+		ids[i] = up.id
+	}
+	return ids
+}
+
+// forward passes the request on to up and its answer back, and leaves in outcome
+// how it ended. A failure is returned, and nothing is answered, where up could
+// not be reached: nothing of the request was sent, so that another may have it.
+// When forward returns, or panics with http.ErrAbortHandler to cut a broken
+// answer short, the upstream's body is closed.
+func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, outcome *limiter.Outcome) *failure {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	dog := watch(cancel, up.Timeouts)
+	defer dog.hold()
+
+	var link reach
+	resp, err := up.transport.RoundTrip(outbound(link.trace(ctx), x, r, up, j.body, dog))
+	if err != nil {
+		f, provider := broken(ctx, err, j.body.most)
+		outcome.Failed = provider
+		level := slog.LevelDebug // clients leave all the time
+		if provider {
+			level = slog.LevelWarn
+		}
+		g.log.Log(ctx, level, "gateway: upstream call failed", "request", x.id, "upstream", up.Name, "code", f.code, "error", err)
+		if provider && context.Cause(ctx) == nil && !link.made(err) {
+			return &f
+		}
+		x.fail(f)
+		return nil
+	}
+	defer resp.Body.Close()
+	dog.answered()
+	outcome.Failed = resp.StatusCode >= http.StatusBadRequest
+	g.respond(ctx, x, resp, up, dog, outcome, j.tokens)
+	return nil
+}
+
+// reach watches whether a call gets a connection. Before it has one, nothing of
+// its request can have been sent.
+type reach struct{ wanted, got atomic.Bool }
+
+// trace returns ctx with the watch in it. The transport tells of every attempt:
+// one that follows a connection that turned out to be dead begins anew.
+func (l *reach) trace(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { l.wanted.Store(true); l.got.Store(false) },
+		GotConn: func(httptrace.GotConnInfo) { l.got.Store(true) },
+	})
+}
+
+// made reports whether a call that ended in err may have had a connection. Of
+// transports that tell nothing, only an error of dialing says no.
+func (l *reach) made(err error) bool {
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return false
+	}
+	return l.got.Load() || !l.wanted.Load()
+}
