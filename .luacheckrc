@@ -6,16 +6,15 @@ max_line_length = 120
 read_globals = { "KEYS", "ARGV", "redis" }
 
 local prelude = {
-  "EXACT", "redis_now", "bucket_read", "bucket_wait", "bucket_write", "fill",
+  "EXACT", "MAX_TTL_MS", "HOLD", "redis_now", "flow", "fill", "rate_speed", "rate_span", "change_agree",
+  "bucket_parse", "bucket_until", "bucket_wait", "bucket_pack", "bucket_write", "bucket_read",
   "lease_read", "lease_decide", "lease_write", "lease_sync",
 }
 for _, name in ipairs({ "settle", "lease", "inspect" }) do
   files["lua/" .. name .. ".lua"] = { read_globals = prelude }
 end
 -- admit has two preludes more; each sees those before it.
-local take = {
-  "take_decide", "once_write", "once_bucket", "once_take", "once_lease", "once_state", "bucket_parse", "bucket_pack",
-}
+local take = { "take_decide", "once_write", "once_bucket", "once_take", "once_lease", "once_state" }
 for _, name in ipairs(prelude) do
   take[#take + 1] = name
 end
@@ -26,13 +25,13 @@ end
 files["lua/settle.lua"] = { read_globals = { "tag_correct", unpack(prelude) } }
 -- pool has five preludes more, settle one of them; each sees those before it.
 local turn = {
-  "MAX_TTL_MS", "TAG_TIME", "tag_text", "tag_floor", "claims_read", "claims_ahead", "claims_write", "bid_check", "bid_take",
-  "bids_read", "bids_serve", "bids_behind", "bids_store", "bids_reply", "flow",
+  "TAG_TIME", "tag_text", "tag_floor", "claims_read", "claims_ahead", "claims_write", "bid_check", "bid_take",
+  "bids_read", "bids_serve", "bids_behind", "bids_store", "bids_reply",
 }
 for _, name in ipairs(prelude) do
   turn[#turn + 1] = name
 end
 files["lua/pool.lua"] = { read_globals = turn }
-for _, name in ipairs({ "bucket", "lease", "tag", "pool", "bid", "turn", "told" }) do
+for _, name in ipairs({ "flow", "change", "bucket", "store", "lease", "tag", "pool", "bid", "turn", "told" }) do
   files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "431" }, read_globals = turn }
 end

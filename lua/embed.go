@@ -26,8 +26,14 @@ import (
 )
 
 var (
+	//go:embed prelude_flow.lua
+	preludeFlow string
+	//go:embed prelude_change.lua
+	preludeChange string
 	//go:embed prelude_bucket.lua
 	preludeBucket string
+	//go:embed prelude_store.lua
+	preludeStore string
 	//go:embed prelude_lease.lua
 	preludeLease string
 	//go:embed prelude_once.lua
@@ -77,7 +83,7 @@ var (
 var Scripts = []Script{Admit, Settle, Lease, Inspect, Pool}
 
 func join(name, body string) Script {
-	source := preludeBucket + preludeLease + body
+	source := preludeFlow + preludeChange + preludeBucket + preludeStore + preludeLease + body
 	sum := sha1.Sum([]byte(source))
 	return Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
 }

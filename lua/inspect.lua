@@ -27,8 +27,8 @@ for i = 1, nb do
   local a = 5 * i - 2
   local limit, period, burst = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   local cost, max_debt = tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
-  local tokens, stamp, level = bucket_read(KEYS[i], now, limit, period, burst)
-  local wait = bucket_wait(now, tokens, stamp, level, limit, period, burst, cost, max_debt)
+  local tokens, stamp, level, held = bucket_parse(redis.call('GET', KEYS[i]), now, limit, period, burst)
+  local wait = bucket_wait(now, tokens, stamp, level, limit, period, burst, cost, max_debt, held)
   reply[2 * i + 1], reply[2 * i + 2] = limit == 0 and 0 or level, wait
 end
 for j = 1, #KEYS - nb do

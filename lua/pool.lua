@@ -37,25 +37,26 @@ if now > tonumber(ARGV[1]) then
 end
 local inc, burst = ARGV[2], tonumber(ARGV[7])
 local limit, period = tonumber(ARGV[5]), tonumber(ARGV[6])
-local tokens, stamp, level = bucket_read(KEYS[1], now, limit, period, burst)
+local tokens, stamp, level, held = bucket_read(KEYS[1], now, limit, period, burst)
 local claims = claims_read(KEYS[3], inc, now)
 
 local p = {
-  now = now, inc = inc, ttl = tonumber(ARGV[3]), level = level, burst = burst, tags = KEYS[2], claims = claims,
+  now = now, inc = inc, ttl = tonumber(ARGV[3]), level = level, burst = burst, tags = KEYS[2],
+  claims = claims, full = held and held.burst or burst, -- what a full bucket holds, which may be less for now
   v = 0, before = false, after = false, text = false,
 }
 local bids = bids_read(p, tonumber(ARGV[11]))
 local granted, head, need = bids_serve(p, bids, tonumber(ARGV[8]))
 
 if granted > 0 then
-  bucket_write(KEYS[1], now, stamp, p.level, limit, period, burst)
+  bucket_write(KEYS[1], now, stamp, p.level, limit, period, burst, held)
   bids_store(p, bids, limit, period)
   tokens, stamp = p.level, math.max(now, stamp)
 end
 local wait, alone, cost = -1, -1, 0
 if head then
-  wait = math.max(0, stamp + fill(need - tokens, limit, period) - now)
-  alone = math.max(0, stamp + fill(head.cost - tokens, limit, period) - now)
+  wait = math.max(0, bucket_until(now, tokens, stamp, need, limit, period, held))
+  alone = math.max(0, bucket_until(now, tokens, stamp, head.cost, limit, period, held))
   local rests = flow(math.max(0, tonumber(ARGV[9]) - wait), limit, period)
   cost = head.cost + math.min(rests, bids_behind(bids, head) + tonumber(ARGV[10]))
 end

@@ -26,9 +26,9 @@ local function bid_check(p, b)
   for i = 1, b.nb do
     local a = b.at + 2 + 5 * i
     local limit, period, burst = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
-    local tokens, stamp, level = bucket_read(KEYS[b.key + i - 1], p.now, limit, period, burst)
+    local tokens, stamp, level, held = bucket_read(KEYS[b.key + i - 1], p.now, limit, period, burst)
     local cost, max_debt = tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
-    local wait = bucket_wait(p.now, tokens, stamp, level, limit, period, burst, cost, max_debt)
+    local wait = bucket_wait(p.now, tokens, stamp, level, limit, period, burst, cost, max_debt, held)
     list[2 * i - 1], list[2 * i] = limit == 0 and 0 or level, wait
     state = wait ~= 0 and 2 or state
   end
@@ -51,9 +51,9 @@ local function bid_take(p, b)
     local limit, period, burst = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
     local cost = tonumber(ARGV[a + 3])
     if cost > 0 then
-      local _, stamp, level = bucket_read(key, p.now, limit, period, burst)
+      local _, stamp, level, held = bucket_read(key, p.now, limit, period, burst)
       b.list[2 * i - 1] = level - cost
-      bucket_write(key, p.now, stamp, level - cost, limit, period, burst)
+      bucket_write(key, p.now, stamp, level - cost, limit, period, burst, held)
     end
   end
   for j, l in ipairs(b.leases) do

@@ -71,7 +71,7 @@ local function bids_serve(p, bids, most)
     if not best then
       return granted
     end
-    local need = math.min(best.cost + claims_ahead(p.claims, best.s, p.inc), p.burst)
+    local need = math.min(best.cost + claims_ahead(p.claims, best.s, p.inc), p.full)
     best.state = granted < most and bid_check(p, best) or 0
     if best.state <= 1 and (best.state == 0 or p.level < need) then
       best.state, best.list = 0, nil

@@ -14,7 +14,8 @@
 -- per bucket, a = 5*i+3:
 -- ARGV[a]     limit       micro-tokens per period; 0: left alone
 -- ARGV[a+1]   period      µs, > 0
--- ARGV[a+2]   burst       micro-tokens; the level never rises above it
+-- ARGV[a+2]   burst       micro-tokens; the level never rises above it, nor above
+--             what stands while replicas disagree
 -- ARGV[a+3]   delta       micro-tokens; > 0 gives back, < 0 charges
 -- ARGV[a+4]   max_debt    micro-tokens; the level never falls below minus this
 -- per counter, c = 5*nb+2*j+6:
@@ -60,10 +61,10 @@ for i = 1, nb do
   local a = 5 * i + 3
   local limit, period, burst = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   local delta = tonumber(ARGV[a + 3])
-  local _, stamp, level = bucket_read(KEYS[i], now, limit, period, burst)
+  local _, stamp, level, held = bucket_read(KEYS[i], now, limit, period, burst)
   if limit > 0 and ((delta < 0 and charge) or (delta > 0 and refund)) then
-    level = math.min(burst, math.max(-tonumber(ARGV[a + 4]), level + delta))
-    bucket_write(KEYS[i], now, stamp, level, limit, period, burst)
+    level = math.min(held and held.burst or burst, math.max(-tonumber(ARGV[a + 4]), level + delta))
+    bucket_write(KEYS[i], now, stamp, level, limit, period, burst, held)
     applied[i] = { delta, burst }
   end
   reply[i + 2] = level

@@ -155,11 +155,11 @@ func (c *core) settle(now int64, k call, retry bool, buckets []bucketArg, leases
 	remaining := make([]int64, len(buckets))
 	for i, a := range buckets {
 		b := c.find(now, a)
-		remaining[i] = b.level(now, a)
+		remaining[i] = b.level(now)
 		if a.limit == 0 || a.cost == 0 || (a.cost < 0 && !charges) || (a.cost > 0 && !refunds) {
 			continue
 		}
-		remaining[i] = min(a.burst, max(-a.maxDebt, remaining[i]+a.cost))
+		remaining[i] = min(b.now.burst, max(-a.maxDebt, remaining[i]+a.cost))
 		c.put(now, a, remaining[i])
 		if a.tenant != "" {
 			c.poolAt(now, a.key).correct(a.tenant, a.weight, a.cost, a)
@@ -206,7 +206,7 @@ func (c *core) sync(now int64, k call, leases []leaseArg) []leaseState {
 func (c *core) inspect(now int64, inc string, buckets []bucketArg, leases []leaseArg) ([]level, []leaseState) {
 	levels := make([]level, len(buckets))
 	for i, a := range buckets {
-		levels[i] = c.find(now, a).decide(now, a)
+		levels[i] = c.look(now, a).decide(now, a)
 	}
 	states := make([]leaseState, len(leases))
 	for i, a := range leases {

@@ -81,8 +81,8 @@ func (c *core) turns(now int64, k call, o turnsArg, a bucketArg, bids []*bid) tu
 	delete(p.claims, k.inc)
 	if head != nil {
 		b := c.find(now, a)
-		until := func(need int64) int64 { return max(0, b.stamp+fill(need-b.tokens, a)-now) }
-		r.wait = until(min(head.cost+p.ahead(now, head.start, k.inc), a.burst))
+		until := func(need int64) int64 { return max(0, b.until(now, need, a)) }
+		r.wait = until(min(head.cost+p.ahead(now, head.start, k.inc), b.now.burst))
 		r.alone = until(head.cost)
 		cost := head.cost + min(flow(max(0, o.rest-r.wait), a), behind(bids, head)+o.more)
 		p.claim(now, k.inc, claim{start: head.start, cost: cost, expiry: now + r.wait + o.grace})
@@ -231,14 +231,15 @@ func (c *core) serve(now int64, k call, p *pool, a bucketArg, hold float64, bids
 		}
 		k.seq = best.seq
 		best.rest = c.check(now, k, best.buckets, best.leases)
-		level := c.find(now, a).level(now, a)
+		f := c.find(now, a)
+		level := f.level(now)
 		switch {
 		case best.rest.status != statusGranted:
 			best.state, best.overtaken = limiter.BidBlocked, best.rest.status == statusStale
 			if !best.overtaken {
 				p.move(bids, best, best.finish, true)
 			}
-		case level < min(best.cost+p.ahead(now, best.start, k.inc), a.burst):
+		case level < min(best.cost+p.ahead(now, best.start, k.inc), f.now.burst):
 			return best, granted
 		default:
 			c.take(now, k, best.buckets, best.leases, best.rest.buckets)

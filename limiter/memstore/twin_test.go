@@ -222,9 +222,13 @@ func (r *redis) Back(d time.Duration) {
 		return
 	}
 	for _, key := range r.do("KEYS", "hw:{hw}:b:*").([]any) {
-		tokens, stamp, _ := strings.Cut(r.do("GET", key.(string)).(string), ":")
-		us, _ := strconv.ParseInt(stamp, 10, 64)
-		r.do("SET", key.(string), fmt.Sprintf("%s:%d", tokens, us+d.Microseconds()), "KEEPTTL")
+		parts := strings.Split(r.do("GET", key.(string)).(string), ":")
+		for i := 1; i < len(parts); i += 3 { // stamp and hold
+			if us, _ := strconv.ParseInt(parts[i], 10, 64); us > 0 {
+				parts[i] = fmt.Sprint(us + d.Microseconds())
+			}
+		}
+		r.do("SET", key.(string), strings.Join(parts, ":"), "KEEPTTL")
 	}
 }
 

@@ -89,7 +89,7 @@ var mistakes = []mistake{
 	},
 	{
 		name:  "every replica is told the same wait",
-		edits: []Edit{{"wait = math.max(0, stamp + fill(need - tokens", "wait = math.max(0, stamp + fill(head.cost - tokens"}},
+		edits: []Edit{{"wait = math.max(0, bucket_until(now, tokens, stamp, need,", "wait = math.max(0, bucket_until(now, tokens, stamp, head.cost,"}},
 		n:     8, d: 12 * time.Second,
 		fleet: func(t *testing.T, s Raw) *sim {
 			return crowd{replicas: 8, tenants: 30, rate: 20, split: "even"}.fleet(t, s)
