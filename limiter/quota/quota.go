@@ -11,12 +11,12 @@ import (
 type Unit string
 
 const (
-	Requests     Unit = "requests"
-	Tokens       Unit = "tokens" // of prompt and completion together
-	InputTokens  Unit = "input_tokens"
-	OutputTokens Unit = "output_tokens"
-	Concurrency  Unit = "concurrent_requests"
-	Bytes        Unit = "bytes"
+	Requests     Unit = "requests"            // requests started
+	Tokens       Unit = "tokens"              // of prompt and completion together
+	InputTokens  Unit = "input_tokens"        // of the prompt
+	OutputTokens Unit = "output_tokens"       // of the completion
+	Concurrency  Unit = "concurrent_requests" // running at once
+	Bytes        Unit = "bytes"               // of content
 )
 
 // Absent is a count that is not known.
@@ -33,9 +33,9 @@ const MaxWait = 24 * time.Hour
 type Refill uint8
 
 const (
-	RefillUnknown    Refill = iota
-	RefillContinuous        // until all is there again; it flows in all the time
-	RefillWindow            // until the window ends; then all is there at once
+	RefillUnknown    Refill = iota // nobody says
+	RefillContinuous               // until all is there again; it flows in all the time
+	RefillWindow                   // until the window ends; then all is there at once
 )
 
 // String names r for dumps.
