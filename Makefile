@@ -74,6 +74,11 @@ bench: ## micro-benchmarks (BENCH=regexp PKG=./limiter/fairq/...)
 	@deploy/need redis-server
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(or $(PKG),./...)
 
+.PHONY: chaos
+chaos: build ## take the store away in every way, under every policy (ARGS=--quick; ARGS="--readme bench/README.md" renews the table)
+	@deploy/need redis-server
+	@bin/headway-bench chaos $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each
 	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \

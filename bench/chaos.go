@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +38,7 @@ func (c Chaos) WriteJSON(w io.Writer) error {
 }
 
 // outageHead is the first row of what outageCells makes.
-var outageHead = []string{"", "policy", "admitted ÷ limit", "worst second", "refused", "p99, first second", "p99, rest", "detected", "healed", "driver late"}
+var outageHead = []string{"", "policy", "admitted ÷ limit", "worst second", "refused", "p99 before", "first second", "rest", "detected", "healed", "driver late"}
 
 // outageCells is one trouble as a row.
 func outageCells(r *Run, f FaultReport) []string {
@@ -49,18 +48,18 @@ func outageCells(r *Run, f FaultReport) []string {
 		mark = " *"
 	}
 	return []string{
-		strings.TrimPrefix(f.Kind, "redis_") + mark, cmp.Or(r.OnOutage, "–"),
+		strings.TrimPrefix(f.Kind, "redis_") + mark, r.OnOutage,
 		fmt.Sprintf("%.2f", o.LimitRatio), fmt.Sprintf("%.2f", f.OverAdmissionRatio),
 		Percent(float64(o.Refused+o.Unavailable) / math.Max(float64(o.Offered), 1)),
-		added(o.AddedFirstP99MS), added(o.AddedRestP99MS), unlessNone(f.DetectMS), unlessNone(f.HealMS), Millis(o.DriverLateP99MS),
+		Millis(o.BaseP99MS), added(o.AddedFirstP99MS), added(o.AddedRestP99MS), unlessNone(f.DetectMS), unlessNone(f.HealMS), Millis(o.DriverLateP99MS),
 	}
 }
 
 // added writes a difference in ms with its sign.
 func added(ms float64) string { return fmt.Sprintf("%+.0fms", ms) }
 
-// outages are the rows of all troubles of the runs that took the store away,
-// with their head.
+// outages are the rows of all troubles of the runs that took the store or a
+// replica away, with their head.
 func outages(runs []*Run) [][]string {
 	cells := [][]string{outageHead}
 	for _, r := range runs {
@@ -75,7 +74,7 @@ func outages(runs []*Run) [][]string {
 
 // outageLegend explains outageHead.
 var outageLegend = fmt.Sprintf(`Admitted ÷ limit: requests that reached the provider while the store was away, of rate × time. Worst second: of burst + rate,
-from the begin until %g s after the return. P99: what the outage added to the 99th percentile of the time to an answer.
+from the begin until %g s after the return. P99 before: of the time to an answer, in the 3 s before; first second, rest: what the outage added to it.
 Detected: every replica answers by policy and nobody waits for the store any more. Healed: from the store's return until every
 replica admits by it alone. Driver late: 99th percentile; beyond %d ms (*) times say more about the machine than about the fleet.`,
 	recoverySpan.Seconds(), lateBound)
@@ -156,7 +155,7 @@ func (p promise) broken(r *Run) (list []string) {
 		return nil
 	}
 	for _, f := range r.Faults {
-		if f.Outage == nil {
+		if !TroubleKind(f.Kind).TakesStore() {
 			continue
 		}
 		if v := p.value(f); v < p.least || v > p.most {

@@ -112,7 +112,7 @@ func (c Comparison) WriteMarkdown(w io.Writer) error {
 		markdown(&b, cells)
 	}
 	if cells := outages(c); len(cells) > 1 {
-		fmt.Fprintf(&b, "\n## Without the store\n\n%s\n\n", outageLegend)
+		fmt.Fprintf(&b, "\n## While it was away\n\n%s\n\n", outageLegend)
 		markdown(&b, cells)
 	}
 	_, err := io.WriteString(w, b.String())

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Outage is what requests and the provider show of a time without the store.
-// Times are in milliseconds; -1 where there was nothing to measure or it never
+// Outage is what requests and the provider show of a time without the store, or
+// without one of the replicas: then nothing is by policy. Times are in milliseconds; -1 where there was nothing to measure or it never
 // happened.
 //
 // An answer is "by policy" when it says that it was decided without the store:
@@ -91,12 +91,14 @@ func (t *Trial) judgeOutage(f *FaultReport, begin, end time.Time) {
 	})
 	t.countOutage(o, events, begin, end)
 	t.detect(o, events, begin, end)
-	if f.DetectMS = max(o.AllPolicyMS, o.LastWaitMS); o.AllPolicyMS < 0 {
-		f.DetectMS = -1
+	// Of a replica, the others know best when they noticed.
+	if TroubleKind(f.Kind).TakesStore() {
+		if f.DetectMS = max(o.AllPolicyMS, o.LastWaitMS); o.AllPolicyMS < 0 {
+			f.DetectMS = -1
+		}
+		f.HealMS, o.Strays = t.heal(events, end, until)
 	}
-	var relapses int
-	f.HealMS, relapses = t.heal(events, end, until)
-	o.Strays = relapses + strays(events, begin)
+	o.Strays += strays(events, begin)
 	delays(o, events, begin, end, until)
 	o.DriverLateP99MS = quantile(t.lateness(begin.Add(-time.Second), until), 0.99)
 }

@@ -158,6 +158,23 @@ func TestAnswersOfTheDead(t *testing.T) {
 	}
 }
 
+func TestCrashIsJudged(t *testing.T) {
+	trial := outageTrial("fail_closed", func(d time.Duration, target int, e *Event) {
+		if target == 1 && d >= outageFrom && d < outageFrom+time.Second {
+			e.Kind, e.Reason, e.Wait = Failed, "connection", 0
+		}
+	})
+	trial.Faults[0].Kind, trial.Faults[0].DetectMS, trial.Faults[0].HealMS = string(Crash), 3000, 400
+	run := trial.Run()
+	f := run.Faults[0]
+	if f.DetectMS != 3000 || f.HealMS != 400 || f.Outage.Failed != 10 || f.Outage.AllPolicyMS != -1 {
+		t.Errorf("%+v, %+v", f, f.Outage)
+	}
+	if err := (Chaos{run}).Check(); err != nil {
+		t.Errorf("a replica is not the store: %v", err)
+	}
+}
+
 // exampleChaos has one cell that keeps what is promised, and two that do not.
 func exampleChaos() Chaos {
 	open := outageTrial("fail_open", open(0, outageFrom, outageTo), open(1, outageFrom, outageTo), waiting(outageFrom, outageFrom+500*ms, 50*ms))
@@ -173,7 +190,7 @@ func exampleChaos() Chaos {
 func open0(from, to time.Duration) script {
 	return func(d time.Duration, _ int, e *Event) {
 		if d >= from && d < to {
-			e.Kind, e.Reason, e.Degraded = Admitted, "", "share"
+			e.Kind, e.Reason, e.Degraded = Admitted, "", "local"
 		}
 	}
 }
@@ -201,7 +218,7 @@ func TestChaosGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, b := range map[string]*bytes.Buffer{"page": &page, "document": &doc} {
-		if !strings.Contains(b.String(), "Without the store") || !strings.Contains(b.String(), "fail_open") {
+		if !strings.Contains(b.String(), "While it was away") || !strings.Contains(b.String(), "fail_open") {
 			t.Errorf("the %s does not show the outage", name)
 		}
 	}

@@ -268,7 +268,7 @@ func (t *Trial) judgeFault(f *FaultReport) {
 	begin := t.Begin.Add(t.Warm + time.Duration(f.AtS*float64(time.Second)))
 	end := begin.Add(time.Duration(f.ForS * float64(time.Second)))
 	f.OverAdmissionRatio = t.worstSecond(begin, end.Add(recoverySpan))
-	if TroubleKind(f.Kind).TakesStore() {
+	if kind := TroubleKind(f.Kind); kind.TakesStore() || kind == Crash {
 		t.judgeOutage(f, begin, end)
 		return
 	}

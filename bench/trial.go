@@ -76,7 +76,8 @@ type FaultReport struct {
 	// OverAdmissionRatio is that of the worst second from the trouble's begin
 	// until recoverySpan after its end.
 	OverAdmissionRatio float64 `json:"over_admission_ratio"`
-	// Outage is what requests met; only of troubles that take the store away.
+	// Outage is what requests met; only of troubles that take the store or a
+	// replica away.
 	Outage *Outage `json:"outage,omitempty"`
 }
 

@@ -28,6 +28,7 @@ type setting struct {
 	immediate bool   // no line: what is over the limit is refused
 	onOutage  string // empty: the default
 	timeout   time.Duration
+	sentinels []string // to ask for the master, in place of redis
 }
 
 // address is where one replica listens.
@@ -85,6 +86,9 @@ func (s setting) store() string {
 	if s.onOutage != "" {
 		policy = ", on_outage: " + s.onOutage
 	}
+	if len(s.sentinels) > 0 {
+		return fmt.Sprintf("{mode: sentinel, addresses: [%s], sentinel: {master: %s}, timeout: %v%s}", quoted(s.sentinels), masterName, s.timeout, policy)
+	}
 	return fmt.Sprintf("{mode: standalone, address: %q, timeout: %v%s}", s.redis, s.timeout, policy)
 }
 
@@ -138,15 +142,21 @@ func Known(scope string) bool { return known(setting{scope: scope}) }
 // unusable store.
 func KnownPolicy(policy string) bool { return known(setting{immediate: true, onOutage: policy}) }
 
-// known reports whether a configuration is accepted.
+// Possible reports whether the replicas have what a cell of the chaos table
+// needs.
+func Possible(c bench.Cell) bool {
+	s := setting{immediate: true, onOutage: c.Policy}
+	if c.Kind == bench.RedisFailover {
+		s.sentinels = []string{"127.0.0.1:2"}
+	}
+	return known(s)
+}
+
+// known reports whether a configuration with s in it is accepted.
 func known(s setting) bool {
-	s = setting{run: "x", scope: s.scope, immediate: s.immediate, onOutage: s.onOutage, timeout: storeTimeout,
-		redis: "127.0.0.1:1", provider: "http://127.0.0.1:1", places: 1,
-		limit: bench.LimitReport{Requests: 1, PerS: 1, Burst: 1}, tenants: []bench.Tenant{{Load: bench.Load{Tenant: "a", Weight: 1}}}}
+	s.run, s.redis, s.provider, s.places, s.timeout = "x", "127.0.0.1:1", "http://127.0.0.1:1", 1, storeTimeout
+	s.limit = bench.LimitReport{Requests: 1, PerS: 1, Burst: 1}
+	s.tenants = []bench.Tenant{{Load: bench.Load{Tenant: "a", Weight: 1}}}
 	_, err := config.Parse(s.yaml(1, address{name: "x", api: "127.0.0.1:0", admin: "127.0.0.1:0"}), os.LookupEnv)
 	return err == nil
 }
-
-// Possible reports whether the replicas have what a cell of the chaos table
-// needs.
-func Possible(c bench.Cell) bool { return KnownPolicy(c.Policy) && c.Kind != bench.RedisFailover }

@@ -41,6 +41,8 @@ func (s *show) takeStore(t bench.Trouble) error {
 	switch t.Kind {
 	case bench.RedisDown:
 		s.server.close()
+	case bench.RedisFailover:
+		s.trio.master.close()
 	case bench.RedisHang:
 		return s.server.stop()
 	case bench.RedisSlow:
@@ -56,8 +58,10 @@ func (s *show) takeStore(t bench.Trouble) error {
 }
 
 // returnStore undoes it and returns when the store can answer.
-func (s *show) returnStore(_ context.Context, t bench.Trouble) error {
+func (s *show) returnStore(ctx context.Context, t bench.Trouble) error {
 	switch t.Kind {
+	case bench.RedisFailover:
+		return s.trio.promoted(ctx) // nothing to undo: the dead master stays dead
 	case bench.RedisDown:
 		return s.server.launch()
 	case bench.RedisHang:
@@ -74,7 +78,7 @@ func (s *show) returnStore(_ context.Context, t bench.Trouble) error {
 
 // crash kills replica i and starts it again after a while. The balancer notices
 // as its health checks do; detection is when all others count it no more.
-func (s *show) crash(ctx context.Context, i int, lasting time.Duration, r *bench.FaultReport) error {
+func (s *show) crash(ctx, load context.Context, i int, lasting time.Duration, r *bench.FaultReport) error {
 	begin := time.Now()
 	if err := s.fleet.killOne(ctx, i); err != nil {
 		return err
@@ -85,7 +89,7 @@ func (s *show) crash(ctx context.Context, i int, lasting time.Duration, r *bench
 		return err
 	}
 	r.DetectMS = float64(time.Since(begin).Milliseconds())
-	pause(ctx, time.Until(begin.Add(lasting)))
+	pause(load, time.Until(begin.Add(lasting)))
 	r.AtS, r.ForS = seconds(begin.Sub(s.began.Add(s.Warm))), seconds(time.Since(begin))
 	err := s.heal(ctx, r, i+1, func() error { return s.fleet.startOne(ctx, i) })
 	s.driver.SetUp(i, true)

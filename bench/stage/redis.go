@@ -3,8 +3,10 @@ package stage
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -66,7 +68,7 @@ func ping(addr string) bool {
 }
 
 // ask sends a command, given as one types it, over a connection of its own and
-// returns the first line of the reply. An error reply is an error.
+// returns the reply: a line, or a text. An error reply is an error.
 func ask(addr, command string) (string, error) {
 	c, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -75,10 +77,18 @@ func ask(addr, command string) (string, error) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Second))
 	fmt.Fprintf(c, "%s\r\n", command)
-	line, err := bufio.NewReader(c).ReadString('\n')
+	r := bufio.NewReader(c)
+	line, err := r.ReadString('\n')
 	line = strings.TrimSpace(line)
-	if strings.HasPrefix(line, "-") {
+	switch {
+	case err != nil, line == "":
+	case line[:1] == "-":
 		err = fmt.Errorf("stage: redis at %s: %s: %s", addr, command, line[1:])
+	case line[:1] == "$":
+		size, _ := strconv.Atoi(line[1:])
+		text := make([]byte, max(size, 0))
+		_, err = io.ReadFull(r, text)
+		return string(text), err
 	}
 	return line, err
 }

@@ -62,6 +62,7 @@ type show struct {
 	embedded *replica.Embedded
 	server   *redisServer // of this run's own, in scenarios that do things to it
 	line     *relay       // before it, in scenarios that make it slow
+	trio     *trio        // in its place, in scenarios that fail over
 	fleet    *fleet
 	driver   *bench.Driver
 	began    time.Time
@@ -91,7 +92,7 @@ func (s *show) open(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	redis, err := s.openRedis()
+	redis, err := s.openRedis(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,6 +103,9 @@ func (s *show) open(ctx context.Context) (err error) {
 		places: s.Scenario.Places, tenants: tenants,
 		immediate: s.Scenario.Immediate, onOutage: cmp.Or(s.OnOutage, s.Scenario.OnOutage),
 		timeout: cmp.Or(s.Scenario.StoreTimeout, storeTimeout),
+	}
+	if s.trio != nil {
+		s.sentinels = s.trio.addresses()
 	}
 	launch := launchLocal(s.Logs)
 	if s.Headway != "" {
@@ -121,8 +125,14 @@ func (s *show) open(ctx context.Context) (err error) {
 }
 
 // openRedis returns the address of the Redis to use.
-func (s *show) openRedis() (addr string, err error) {
+func (s *show) openRedis(ctx context.Context) (addr string, err error) {
 	switch {
+	case s.Scenario.Has(bench.RedisFailover):
+		if s.trio, err = startTrio(ctx, s.dir); err != nil {
+			return "", err
+		}
+		s.Options.Redis = s.trio.master.addr
+		return s.trio.master.addr, nil
 	case s.Scenario.OwnsRedis():
 		if s.server, err = startRedis(s.dir); err != nil {
 			return "", err
@@ -167,7 +177,7 @@ func (s *show) play(ctx context.Context) (*bench.Run, error) {
 	faults := make(chan []bench.FaultReport, 1)
 	troubles := make(chan error, 1)
 	over.Go(func() {
-		reports, err := s.troubles(load)
+		reports, err := s.troubles(ctx, load)
 		faults <- reports
 		troubles <- err
 	})
@@ -197,7 +207,7 @@ func (s *show) play(ctx context.Context) (*bench.Run, error) {
 		Used: s.used(before, after), Load: loadBetween(cpuBefore, cpuAfter),
 		OnOutage: s.onOutage, StoreTimeout: s.timeout,
 	}
-	if s.server != nil {
+	if s.server != nil || s.trio != nil {
 		t.RedisVersion = redisVersion()
 	}
 	for name, a := range costAfter.Tenants {
@@ -261,6 +271,9 @@ func (s *show) close() error {
 	}
 	if s.server != nil {
 		s.server.close()
+	}
+	if s.trio != nil {
+		s.trio.close()
 	}
 	if s.provider != nil {
 		s.provider.Close()

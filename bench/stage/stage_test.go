@@ -33,6 +33,7 @@ func TestConfigurationsAreValid(t *testing.T) {
 			set := setting{
 				run: "run", scope: scope, redis: "127.0.0.1:1", provider: "http://127.0.0.1:2", places: s.Places,
 				limit: bench.LimitReport{Requests: 100, PerS: 1, Burst: 10}, tenants: s.Plan(10, 4, 100, 1),
+				immediate: s.Immediate, onOutage: s.OnOutage, timeout: storeTimeout,
 			}
 			a := address{name: set.replica(0), api: "127.0.0.1:0", admin: "127.0.0.1:0", gossip: "127.0.0.1:3", join: []string{"127.0.0.1:4", "127.0.0.1:5"}}
 			cfg, err := config.Parse(set.yaml(4, a), os.LookupEnv)
@@ -124,6 +125,7 @@ func TestGossipIsCutAndHeals(t *testing.T) {
 	}
 }
 
+// TestProcesses kills one of two processes and sees it come back.
 func TestProcesses(t *testing.T) {
 	dir := t.TempDir()
 	binary, err := FindHeadway(t.Context(), "", dir)
@@ -136,11 +138,14 @@ func TestProcesses(t *testing.T) {
 	}
 	defer redis.close()
 	r, err := Run(t.Context(), Options{
-		Scenario: scenario(t, "sticky"), Scope: "exact", Replicas: 2, Tenants: 10, Seed: 1, Limit: 40,
-		Warm: time.Second, Measured: 2 * time.Second, Redis: redis.addr, Headway: binary, Logs: io.Discard,
+		Scenario: scenario(t, "replica-crash"), Scope: "exact", Replicas: 2, Tenants: 10, Seed: 1, Limit: 40,
+		Warm: time.Second, Measured: 3 * time.Second, Redis: redis.addr, Headway: binary, Logs: io.Discard,
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if f := r.Faults[0]; f.DetectMS <= 0 || f.HealMS <= 0 || f.Outage.Failed == 0 || f.Outage.Admitted == 0 {
+		t.Errorf("%+v, %+v", f, f.Outage)
 	}
 	if len(r.ReplicasUsed) != 2 || r.ReplicasUsed[0].RSSMB <= 0 || r.Utilisation == 0 {
 		t.Errorf("used %v, utilisation %v", r.ReplicasUsed, r.Utilisation)

@@ -11,17 +11,18 @@ import (
 // routeAway is how long a balancer takes to notice that a replica leaves.
 const routeAway = 300 * time.Millisecond
 
-// troubles lets the scenario's troubles happen, one after the other, and
-// reports them.
-func (s *show) troubles(ctx context.Context) (reports []bench.FaultReport, err error) {
+// troubles lets the scenario's troubles happen, one after the other, while load
+// lasts, and reports them. What was begun is seen through even if it takes
+// longer than the load, unless ctx ends.
+func (s *show) troubles(ctx, load context.Context) (reports []bench.FaultReport, err error) {
 	for _, t := range s.Scenario.Faults {
 		at := s.Warm + time.Duration(t.At*float64(s.Measured))
-		pause(ctx, time.Until(s.began.Add(at)))
-		if ctx.Err() != nil {
+		pause(load, time.Until(s.began.Add(at)))
+		if load.Err() != nil {
 			break
 		}
 		r := bench.FaultReport{Kind: string(t.Kind), AtS: (at - s.Warm).Seconds(), ForS: t.For * s.Measured.Seconds(), DetectMS: -1, HealMS: -1}
-		err = errors.Join(err, s.trouble(ctx, t, &r))
+		err = errors.Join(err, s.trouble(ctx, load, t, &r))
 		reports = append(reports, r)
 	}
 	return reports, err
@@ -29,29 +30,29 @@ func (s *show) troubles(ctx context.Context) (reports []bench.FaultReport, err e
 
 // trouble lets one happen and returns when it is over. What it returns as an
 // error is trouble with the bench, not with the fleet.
-func (s *show) trouble(ctx context.Context, t bench.Trouble, r *bench.FaultReport) error {
+func (s *show) trouble(ctx, load context.Context, t bench.Trouble, r *bench.FaultReport) error {
 	lasting := time.Duration(t.For * float64(s.Measured))
 	last := s.Replicas - 1
 	if t.Kind.TakesStore() {
-		return s.outage(ctx, t, lasting, r)
+		return s.outage(load, t, lasting, r)
 	}
 	switch t.Kind {
 	case bench.RedisStall:
-		return s.stall(ctx, t, lasting)
+		return s.stall(load, t, lasting)
 	case bench.Crash:
-		return s.crash(ctx, last, lasting, r)
+		return s.crash(ctx, load, last, lasting, r)
 	case bench.GossipCut:
 		for _, relay := range s.fleet.relays {
 			relay.cut()
 		}
-		pause(ctx, lasting)
+		pause(load, lasting)
 		for _, relay := range s.fleet.relays {
 			relay.heal()
 		}
 	case bench.Leave:
 		// In the order of a rolling restart: the balancer first, then the replica.
 		s.driver.SetUp(last, false)
-		pause(ctx, routeAway)
+		pause(load, routeAway)
 		return s.heal(ctx, r, last, func() error {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 			defer cancel()
