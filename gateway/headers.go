@@ -65,15 +65,18 @@ func setLevels(h http.Header, l limiter.Levels, retry int64) {
 	setField(h, "RateLimit", limit)
 }
 
+// maxField is the largest number of a structured field (RFC 9651 §3.3.1).
+const maxField = 999_999_999_999_999
+
 // policyOf expresses a rate in whole seconds, the only windows of the draft: a
-// shorter period is scaled to one second, and one that is no whole number of
-// seconds has no window (0).
+// shorter period is scaled to one second, rounded down, and one that is no whole
+// number of seconds has no window (0).
 func policyOf(r limiter.Rate) (quota, window int64) {
 	switch {
 	case r.Per%time.Second == 0:
 		return r.Limit, int64(r.Per / time.Second)
 	case r.Per < time.Second:
-		return int64(float64(r.Limit) * float64(time.Second) / float64(r.Per)), 1
+		return int64(min(float64(r.Limit)*float64(time.Second)/float64(r.Per), maxField)), 1
 	}
 	return r.Limit, 0
 }

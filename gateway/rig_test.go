@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -91,6 +92,15 @@ type rig struct {
 	front    *wire
 	client   *http.Client
 	upstream *wire
+	dead     sync.Map // addresses that refuse connections to upstreams
+}
+
+// dial connects to an upstream, which all are behind one wire.
+func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if _, dead := r.dead.Load(address); dead {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
+	}
+	return r.upstream.dial(ctx, network, address)
 }
 
 // keysAndRoutes is the part of a configuration that most tests share. The key
@@ -132,7 +142,7 @@ func newRigOf(t *testing.T, cfg *config.Config, upstream http.HandlerFunc) *rig 
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind := &http.Transport{DialContext: r.upstream.dial, DisableCompression: true}
+	behind := &http.Transport{DialContext: r.dial, DisableCompression: true}
 	r.Gateway, err = New(cfg, l, Options{
 		Transport: behind, Logger: log, Registerer: r.registry, Gatherer: r.registry,
 		Store: store.Health, Fleet: peers, Build: "test",
@@ -194,6 +204,21 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.w.Write(p)
+}
+
+// left looks how much of a bucket is left, whose limit is n per 100000h.
+func (r *rig) left(d limiter.Dimension, c limiter.Class, raw string, n int64) int64 {
+	r.t.Helper()
+	eye := r.memory.Replica(memstore.Options{})
+	defer eye.Close(context.Background())
+	v, err := eye.Peek(context.Background(), limiter.Take{Charges: []limiter.Charge{{
+		Bucket: limiter.BucketID{Dimension: d, Class: c, ID: limiter.Hash(d, raw)},
+		Rate:   limiter.Rate{Limit: n, Per: 100_000 * time.Hour, Burst: n},
+	}}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return v.Charges[0].Remaining
 }
 
 // header is one name: value pair of a request.
