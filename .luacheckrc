@@ -23,15 +23,16 @@ for _, name in ipairs({ "once", "take" }) do
   files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "431" }, read_globals = take }
 end
 files["lua/settle.lua"] = { read_globals = { "tag_correct", unpack(prelude) } }
--- pool has five preludes more, settle one of them; each sees those before it.
+-- pool has six preludes more, settle one of them; each sees those before it.
 local turn = {
-  "TAG_TIME", "tag_text", "tag_floor", "claims_read", "claims_ahead", "claims_write", "bid_check", "bid_take",
+  "TAG_TIME", "tag_text", "tag_floor", "claims_read", "claims_ahead", "claims_write", "bid_read", "bid_check",
+  "bid_take", "stock_open", "stock_take", "stock_wait",
   "bids_read", "bids_serve", "bids_behind", "bids_store", "bids_reply",
 }
 for _, name in ipairs(prelude) do
   turn[#turn + 1] = name
 end
 files["lua/pool.lua"] = { read_globals = turn }
-for _, name in ipairs({ "flow", "change", "bucket", "store", "lease", "tag", "pool", "bid", "turn", "told" }) do
+for _, name in ipairs({ "flow", "change", "bucket", "store", "lease", "tag", "pool", "stock", "bid", "turn", "told" }) do
   files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "431" }, read_globals = turn }
 end

@@ -119,7 +119,7 @@ type Store interface {
 	// again, then left to expiry. Give-backs happen at most once, charges at
 	// least once, so that loss can only admit less.
 	Settle(s Settlement)
-	// Turns gives turns at a contended bucket in the order of the whole fleet:
+	// Turns gives turns at a bucket or at slots in the order of the whole fleet:
 	// start-time fair queueing between tenants, with one claim per replica on
 	// the next turn. Deadline and errors are those of Admit.
 	Turns(ctx context.Context, t Turns) (TurnsVerdict, error)

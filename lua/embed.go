@@ -10,9 +10,9 @@
 // itself: which slots it holds, and until when its caller waits.
 //
 // Keys are hw:{hw}:<kind>:<dimension>:<32 hex>, kind b for request buckets, t
-// for token budgets, l for in-flight counters, p for the turns at a bucket (:t
-// tags and virtual time, :c claims). The tag {hw} puts all of them
-// into one cluster slot.
+// for token budgets, l for in-flight counters, p for the turns at a bucket and s
+// for those at a counter (:t tags and virtual time, :c claims). The tag {hw} puts
+// all of them into one cluster slot.
 //
 // Scripts keep to what Redis 7 and miniredis do alike: %d for every printed
 // number, no cjson, bit, struct or cmsgpack, no error text looked at. They read
@@ -44,6 +44,8 @@ var (
 	preludeTag string
 	//go:embed prelude_pool.lua
 	preludePool string
+	//go:embed prelude_stock.lua
+	preludeStock string
 	//go:embed prelude_bid.lua
 	preludeBid string
 	//go:embed prelude_turn.lua
@@ -76,7 +78,7 @@ var (
 	Settle  = join("settle", preludeTag+settleBody)
 	Lease   = join("lease", leaseBody)
 	Inspect = join("inspect", inspectBody)
-	Pool    = join("pool", preludeTag+preludePool+preludeBid+preludeTurn+preludeTold+poolBody)
+	Pool    = join("pool", preludeTag+preludePool+preludeStock+preludeBid+preludeTurn+preludeTold+poolBody)
 )
 
 // Scripts lists every script.

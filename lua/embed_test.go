@@ -42,7 +42,7 @@ func TestHeaders(t *testing.T) {
 	for name, body := range map[string]string{
 		"admit": admitBody, "settle": settleBody, "lease": leaseBody, "inspect": inspectBody, "pool": poolBody,
 		"prelude_tag": preludeTag, "prelude_pool": preludePool, "prelude_bid": preludeBid, "prelude_turn": preludeTurn,
-		"prelude_told": preludeTold, "prelude_once": preludeOnce, "prelude_take": preludeTake,
+		"prelude_told": preludeTold, "prelude_once": preludeOnce, "prelude_take": preludeTake, "prelude_stock": preludeStock,
 	} {
 		header, code := split(body)
 		if got, want := uses(code), uses(header); !slices.Equal(got, want) {

@@ -1,6 +1,14 @@
--- prelude_bid: what one bid of a pool call needs besides the pool's own tokens.
--- Joined in front of pool. p is the call (see prelude_turn), b the bid:
+-- prelude_bid: one bid of a pool call, and what it needs besides the pool's own.
+-- Joined in front of pool. p is the call (see prelude_turn), b the bid. Bids
+-- stand in ARGV one after the other:
 --
+-- ARGV[a]     tenant      id
+-- ARGV[a+1]   cost        micro-tokens of the pool, 1..burst
+-- ARGV[a+2]   weight      > 0
+-- ARGV[a+3]   since       V when it began to wait, as told before; -1 unknown
+-- ARGV[a+4]   seq         sequence for its counters, > 0, rising from bid to bid
+-- ARGV[a+5]   nb          buckets besides the pool's
+-- ARGV[a+6]   nl          counters
 -- KEYS[b.key+i-1]       its buckets, i = 1..b.nb
 -- KEYS[b.key+b.nb+j-1]  its counters, j = 1..b.nl
 --
@@ -15,6 +23,17 @@
 -- ARGV[c+1]   want        slots of this replica with this one: held + pending
 
 local FREE = {} -- what a bid without limits of its own is told of them
+
+-- bid_read parses the bid at ARGV[a], whose keys begin at the k-th.
+local function bid_read(a, k)
+  local number = tonumber
+  local nb, nl = number(ARGV[a + 5]), number(ARGV[a + 6])
+  return { -- every field at once: a table that grows later costs more than the rest
+    tenant = ARGV[a], cost = number(ARGV[a + 1]), weight = number(ARGV[a + 2]), since_text = ARGV[a + 3],
+    seq = nl > 0 and number(ARGV[a + 4]) or 0, nb = nb, nl = nl, at = a, key = k,
+    state = 0, since = 0, f = 0, s = 0, behind = 0, f_text = false, list = false, leases = false,
+  }
+end
 
 -- bid_check looks at a bid's own limits: state 1 all covered, 2 or 3 not.
 local function bid_check(p, b)

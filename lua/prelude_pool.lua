@@ -2,26 +2,30 @@
 --
 -- Start-time fair queueing over the fleet. A tenant's finish tag F grows by
 -- cost/weight with every grant, its next start is S = max(F, since), and the
--- least S is served. Per incarnation one claim "S:cost_u:expiry_us" says whose
--- head it could not serve yet, so that nobody with a later S takes those tokens,
--- nor those that come while the replica rests although its turn has come.
+-- least S is served. Per incarnation one claim "S:cost_u:expiry_us:tenant" says
+-- whose head it could not serve yet, so that nobody with a later S takes those
+-- tokens, nor those that come while the replica rests although its turn has come.
+-- Of one tenant's claims only the oldest can be next: the k-th behind it counts
+-- as starting k turns later, or it would hold back others and ask in vain.
 
 local CLAIM_ECHO = 1000000 -- µs for which an expired claim still holds V back
 
 -- claims_read reads the hash. Of live claims of others: n of them, with start,
--- cost and name; least is their least start. hold is the least S that holds V
--- back, latest the last expiry of others, own whether inc has one, old names
--- what is of long ago.
+-- cost and name; least is their least start; peers counts them by tenant. hold
+-- is the least S that holds V back, latest the last expiry of others, own the
+-- tenant of inc's, before how many of its peers came earlier, old names what is
+-- of long ago.
 local function claims_read(key, inc, now)
   local all = redis.call('HGETALL', key)
-  local c = { start = {}, cost = {}, name = {}, old = {}, ahead = 0, latest = 0 }
-  local hold, least, n, match, number = EXACT, EXACT, 0, string.match, tonumber
+  local c = { start = {}, cost = {}, name = {}, old = {}, peers = {}, own = false, before = 0, ahead = 0, latest = 0 }
+  local hold, least, n, match, number, peers = EXACT, EXACT, 0, string.match, tonumber, c.peers
+  local tenants, mine = {}, EXACT
   for i = 1, #all, 2 do
     local name = all[i]
-    local s, cost, expiry = match(all[i + 1], '^([^:]+):(%d+):(%d+)$')
+    local s, cost, expiry, tenant = match(all[i + 1], '^([^:]+):(%d+):(%d+):(.*)$')
     s, expiry = number(s), number(expiry)
     if name == inc then
-      c.own = true
+      c.own, mine = tenant, s
     elseif expiry + CLAIM_ECHO < now then
       c.old[#c.old + 1] = name
     else
@@ -30,8 +34,14 @@ local function claims_read(key, inc, now)
       if expiry >= now then
         n = n + 1
         least = s < least and s or least
-        c.start[n], c.cost[n], c.name[n] = s, number(cost), name
+        c.start[n], c.cost[n], c.name[n], tenants[n] = s, number(cost), name, tenant
+        peers[tenant] = (peers[tenant] or 0) + 1
       end
+    end
+  end
+  for i = 1, peers[c.own] and n or 0 do
+    if tenants[i] == c.own and (c.start[i] < mine or (c.start[i] == mine and c.name[i] < inc)) then
+      c.before = c.before + 1
     end
   end
   c.hold, c.least, c.n = hold, least, n
@@ -69,7 +79,7 @@ local function claims_write(key, c, now, inc, head, cost, expiry)
     redis.call('HDEL', key, unpack(c.old))
   end
   if head then
-    redis.call('HSET', key, inc, tag_text(head.s) .. string.format(':%d:%d', cost, expiry))
+    redis.call('HSET', key, inc, tag_text(head.s) .. string.format(':%d:%d:', cost, expiry) .. head.tenant)
     local ttl = math.ceil((math.max(c.latest, expiry) + CLAIM_ECHO - now) / 1000)
     redis.call('PEXPIRE', key, string.format('%d', math.min(MAX_TTL_MS, ttl)))
   end

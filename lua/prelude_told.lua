@@ -14,7 +14,7 @@ end
 
 -- bids_store writes virtual time and the tags of those granted. An idle pool
 -- forgets them 10 minutes after its bucket could be full.
-local function bids_store(p, bids, limit, period)
+local function bids_store(p, bids)
   p.after = p.v == tonumber(p.before) and p.before or tag_text(p.v)
   local pairs, n = { p.after, TAG_TIME }, 2
   for i = 1, #bids do
@@ -25,7 +25,7 @@ local function bids_store(p, bids, limit, period)
     end
   end
   redis.call('ZADD', p.tags, unpack(pairs))
-  local ttl = 600000 + math.floor(fill(p.burst, limit, period) / 1000)
+  local ttl = 600000 + math.floor(fill(p.burst, p.limit, p.period) / 1000)
   redis.call('PEXPIRE', p.tags, string.format('%d', math.min(MAX_TTL_MS, ttl)))
   if math.floor(p.v / TAG_STEP) > math.floor(tonumber(p.before) / TAG_STEP) then
     redis.call('ZREMRANGEBYSCORE', p.tags, '-inf', '(' .. tag_text(tag_floor(p.v, p.burst)))

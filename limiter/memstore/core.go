@@ -77,7 +77,7 @@ type leaseState struct {
 type core struct {
 	buckets map[limiter.BucketID]bucket
 	leases  map[limiter.SlotID]*lease
-	pools   map[limiter.BucketID]*pool
+	pools   map[poolID]*pool
 	sweepAt int // bucket count that triggers the next sweep
 }
 
@@ -85,7 +85,7 @@ func newCore() *core {
 	return &core{
 		buckets: map[limiter.BucketID]bucket{},
 		leases:  map[limiter.SlotID]*lease{},
-		pools:   map[limiter.BucketID]*pool{},
+		pools:   map[poolID]*pool{},
 		sweepAt: minSweep,
 	}
 }
@@ -98,7 +98,7 @@ func (c *core) admit(now int64, k call, buckets []bucketArg, leases []leaseArg) 
 	r := c.check(now, k, buckets, leases)
 	r.claimed = make([]bool, len(buckets))
 	for i, a := range buckets {
-		if p := c.pools[a.key]; a.inTurn && p != nil && p.claimed(now) {
+		if p := c.pools[poolID{bucket: a.key}]; a.inTurn && p != nil && p.claimed(now) {
 			r.claimed[i], r.status = true, statusRefused
 		}
 	}
@@ -162,7 +162,7 @@ func (c *core) settle(now int64, k call, retry bool, buckets []bucketArg, leases
 		remaining[i] = min(b.now.burst, max(-a.maxDebt, remaining[i]+a.cost))
 		c.put(now, a, remaining[i])
 		if a.tenant != "" {
-			c.poolAt(now, a.key).correct(a.tenant, a.weight, a.cost, a)
+			c.poolAt(now, poolID{bucket: a.key}).correct(a.tenant, a.weight, a.cost, a)
 		}
 	}
 	status := int64(settledBefore)

@@ -10,6 +10,7 @@ import (
 )
 
 const (
+	patience  = 200_000   // µs; so late may a replica notice that those before it left
 	claimEcho = 1_000_000 // µs for which an expired claim still holds V back
 	tagStep   = 64        // V is this much further between two purges of old tags
 	tagBursts = 4         // tags this many bursts behind V are not kept
@@ -17,7 +18,7 @@ const (
 	tagMemory = 600_000 // ms after which a pool that could be full forgets its tags
 )
 
-// pool is the turn order of one contended bucket, as in lua/pool.lua.
+// pool is the turn order of one contended bucket or counter, as in lua/pool.lua.
 type pool struct {
 	tags     map[limiter.ID]float64 // finish tags
 	v        float64                // virtual time
@@ -32,22 +33,28 @@ type claim struct {
 	start  float64
 	cost   int64 // micro-tokens
 	expiry int64 // µs
+	tenant limiter.ID
 }
 
 // bid is one bid of a call: the argument, and what became of it.
 type bid struct {
-	tenant        limiter.ID
-	cost          int64 // micro-tokens
-	weight        float64
-	since         float64 // negative: unknown
-	seq           int64
-	buckets       []bucketArg
-	leases        []leaseArg
-	state         limiter.BidState
-	overtaken     bool
-	start, finish float64
-	rest          admitReply
+	tenant    limiter.ID
+	cost      int64 // micro-tokens
+	weight    float64
+	since     float64 // negative: unknown
+	seq       int64
+	buckets   []bucketArg
+	leases    []leaseArg
+	state     limiter.BidState
+	overtaken bool
+	finish    float64
+	behind    float64 // turns of its tenant that others claimed before
+	rest      admitReply
 }
+
+// start is the tag of its turn, order where it stands among all bids and claims.
+func (b *bid) start() float64 { return max(b.finish, b.since) }
+func (b *bid) order() float64 { return b.start() + b.behind }
 
 // turnsArg is how a replica asks, besides its bids.
 type turnsArg struct {
@@ -59,33 +66,38 @@ type turnsArg struct {
 
 // turnsReply is the reply of pool.
 type turnsReply struct {
-	late          bool
+	late, stale   bool
 	wait, alone   int64 // µs; -1 no bid is left
 	before, after float64
 }
 
-// turns gives turns at bucket a (its cost is ignored) to bids.
-func (c *core) turns(now int64, k call, o turnsArg, a bucketArg, bids []*bid) turnsReply {
+// turns gives turns at pool a to bids.
+func (c *core) turns(now int64, k call, o turnsArg, a stock, bids []*bid) turnsReply {
 	if now > k.notAfter {
 		return turnsReply{late: true}
 	}
-	p := c.poolAt(now, a.key)
+	if c.overtaken(now, k, a) {
+		return turnsReply{stale: true}
+	}
+	p := c.poolAt(now, a.id())
 	r := turnsReply{wait: -1, alone: -1, before: p.v}
 	hold := p.expire(now, k.inc)
-	p.read(bids, a)
-	head, granted := c.serve(now, k, p, a, hold, bids, o.most)
+	p.read(now, k.inc, bids, a.bucket)
+	level, full := c.stocked(now, k, a)
+	head, granted := c.serve(now, k, p, level, full, hold, bids, o.most)
 	if granted > 0 {
-		p.tagsGone = now + min(maxTTL, tagMemory+fill(a.burst, a)/1000)*1000
-		p.purge(r.before, a)
+		level -= c.takeStock(now, k, a, level, bids)
+		p.tagsGone = now + min(maxTTL, tagMemory+fill(a.bucket.burst, a.bucket)/1000)*1000
+		p.purge(r.before, a.bucket)
 	}
 	delete(p.claims, k.inc)
 	if head != nil {
-		b := c.find(now, a)
-		until := func(need int64) int64 { return max(0, b.until(now, need, a)) }
-		r.wait = until(min(head.cost+p.ahead(now, head.start, k.inc), b.now.burst))
+		need := head.cost + p.ahead(now, head.order(), k.inc)
+		until := func(need int64) int64 { return c.stockWait(now, a, level, need) }
+		r.wait = max(until(min(need, full)), min(patience, until(need)))
 		r.alone = until(head.cost)
-		cost := head.cost + min(flow(max(0, o.rest-r.wait), a), behind(bids, head)+o.more)
-		p.claim(now, k.inc, claim{start: head.start, cost: cost, expiry: now + r.wait + o.grace})
+		cost := head.cost + min(flow(max(0, o.rest-r.wait), a.bucket), behind(bids, head)+o.more)
+		p.claim(now, k.inc, claim{start: head.order(), cost: cost, expiry: now + r.wait + o.grace, tenant: head.tenant})
 	}
 	r.after = p.v
 	return r
@@ -102,8 +114,8 @@ func behind(bids []*bid, head *bid) (sum int64) {
 	return sum
 }
 
-// poolAt returns the pool of a bucket, less what is forgotten by now.
-func (c *core) poolAt(now int64, key limiter.BucketID) *pool {
+// poolAt returns the pool of a bucket or counter, less what is forgotten by now.
+func (c *core) poolAt(now int64, key poolID) *pool {
 	p := c.pools[key]
 	if p == nil {
 		p = &pool{}
@@ -186,9 +198,33 @@ func (p *pool) ahead(now int64, s float64, inc string) (sum int64) {
 	return sum
 }
 
-// read gives every bid its tags.
-func (p *pool) read(bids []*bid, a bucketArg) {
+// peers counts live claims of other replicas for a tenant: all, and those that
+// come before inc's own claim for it, which are all if it has none.
+func (p *pool) peers(now int64, inc string, tenant limiter.ID) (all, before int) {
+	own, claims := p.claims[inc]
+	for name, c := range p.claims {
+		if name == inc || c.expiry < now || c.tenant != tenant {
+			continue
+		}
+		all++
+		if !claims || own.tenant != tenant || cmp.Or(cmp.Compare(c.start, own.start), cmp.Compare(name, inc)) < 0 {
+			before++
+		}
+	}
+	return all, before
+}
+
+// read gives every bid its tags. Of one tenant's claims only the oldest can be
+// next: a bid behind others counts as starting a turn later for each.
+func (p *pool) read(now int64, inc string, bids []*bid, a bucketArg) {
+	first := map[limiter.ID]bool{}
 	for _, b := range bids {
+		n, before := p.peers(now, inc, b.tenant)
+		if !first[b.tenant] { // the claim is that of the first bid
+			n = before
+		}
+		first[b.tenant] = true
+		b.behind = float64(n) * float64(b.cost) / 1e6 / b.weight
 		if b.since < 0 || b.since > p.v { // unknown, or the store lost its state
 			b.since = p.v
 		}
@@ -196,7 +232,7 @@ func (p *pool) read(bids []*bid, a bucketArg) {
 		if !ok {
 			f = max(b.since, p.floor(a))
 		}
-		b.finish, b.start = f, max(f, b.since)
+		b.finish = f
 	}
 }
 
@@ -210,18 +246,18 @@ func (p *pool) move(bids []*bid, b *bid, finish float64, blocked bool) {
 		if blocked {
 			o.since = p.v
 		}
-		o.finish, o.start = finish, max(finish, o.since)
+		o.finish = finish
 	}
 }
 
-// serve grants in the order of start tags until the pool does not cover the
-// next, and returns that one.
-func (c *core) serve(now int64, k call, p *pool, a bucketArg, hold float64, bids []*bid, most int) (head *bid, granted int) {
+// serve grants in the order of start tags until the pool, which holds level of
+// at most full, does not cover the next, and returns that one.
+func (c *core) serve(now int64, k call, p *pool, level, full int64, hold float64, bids []*bid, most int) (head *bid, granted int) {
 	open := slices.Clone(bids)
 	for len(open) > 0 {
 		i := 0
 		for j, b := range open {
-			if b.start < open[i].start {
+			if b.order() < open[i].order() {
 				i = j
 			}
 		}
@@ -231,21 +267,19 @@ func (c *core) serve(now int64, k call, p *pool, a bucketArg, hold float64, bids
 		}
 		k.seq = best.seq
 		best.rest = c.check(now, k, best.buckets, best.leases)
-		f := c.find(now, a)
-		level := f.level(now)
 		switch {
 		case best.rest.status != statusGranted:
 			best.state, best.overtaken = limiter.BidBlocked, best.rest.status == statusStale
 			if !best.overtaken {
 				p.move(bids, best, best.finish, true)
 			}
-		case level < min(best.cost+p.ahead(now, best.start, k.inc), f.now.burst):
+		case level < min(best.cost+p.ahead(now, best.order(), k.inc), full):
 			return best, granted
 		default:
 			c.take(now, k, best.buckets, best.leases, best.rest.buckets)
-			c.put(now, a, level-best.cost)
-			p.v = max(p.v, min(best.start, hold))
-			p.tags[best.tenant] = best.start + float64(best.cost)/1e6/best.weight
+			level -= best.cost
+			p.v = max(p.v, min(best.start(), hold))
+			p.tags[best.tenant] = best.start() + float64(best.cost)/1e6/best.weight
 			p.move(bids, best, p.tags[best.tenant], false)
 			best.state = limiter.BidGranted
 			granted++
@@ -264,9 +298,14 @@ func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdic
 	}
 	bids := s.bidsLocked(t.Bids)
 	o := turnsArg{t.Grace.Microseconds(), t.Rest.Microseconds(), micro(t.More), t.Most}
-	r := s.m.core.turns(now(), s.callLocked(), o, bucketOf(t.Pool, t.Rate, 0), bids)
+	s.seq++
+	a := stock{bucket: bucketOf(t.Pool, t.Rate, 0), slots: t.Slots, held: s.held[t.Slots]}
+	r := s.m.core.turns(now(), s.callLocked(), o, a, bids)
 	v := limiter.TurnsVerdict{Wait: wait(r.wait), Bucket: wait(r.alone), Before: r.before, After: r.after}
 	for _, b := range bids {
+		if b.state == limiter.BidGranted && t.Slots.ID != "" {
+			s.held[t.Slots] += b.cost / 1e6
+		}
 		bv := limiter.BidVerdict{State: b.state, Finish: b.finish, Since: b.since}
 		if b.state != limiter.BidWaits {
 			bv.Rest = verdict(b.rest.buckets, b.state == limiter.BidGranted)

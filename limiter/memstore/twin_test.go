@@ -102,9 +102,16 @@ func (r *raw) pool(now int64, c storetest.Call, k call, bucket bucketArg) []int6
 			buckets: bucketArgs(b.Buckets), leases: leaseArgs(b.Slots),
 		})
 	}
-	t := r.core.turns(now, k, turnsArg{c.Grace, c.Rest, c.More, int(c.Most)}, bucket, bids)
-	if t.late {
+	a := stock{bucket: bucket}
+	for _, sl := range c.Slots {
+		a.slots, a.held = limiter.SlotID{ID: limiter.ID(sl.Key)}, sl.Held
+	}
+	t := r.core.turns(now, k, turnsArg{c.Grace, c.Rest, c.More, int(c.Most)}, a, bids)
+	switch {
+	case t.late:
 		return []int64{statusLate, now}
+	case t.stale:
+		return []int64{statusStale, now}
 	}
 	tag := func(x float64) int64 { return int64(math.Float64bits(x)) }
 	reply := []int64{1, now, t.wait, t.alone, tag(t.before), tag(t.after)}
@@ -357,13 +364,23 @@ func (s *spelling) decisions(c storetest.Call) {
 	}
 }
 
+// stock names the keys of a pool.
+func (s *spelling) stock(c storetest.Call) (seq, held int64) {
+	for _, sl := range c.Slots {
+		s.keys = append(s.keys, "hw:{hw}:l:user:"+sl.Key, "hw:{hw}:s:user:"+sl.Key+":t", "hw:{hw}:s:user:"+sl.Key+":c")
+		return c.Seq, sl.Held
+	}
+	s.keys = append(s.keys, "hw:{hw}:b:user:"+c.Buckets[0].Key)
+	s.pool(c.Buckets[0], "t")
+	s.pool(c.Buckets[0], "c")
+	return 0, 0
+}
+
 // turns spells a call for turns.
 func (s *spelling) turns(c storetest.Call) {
 	b := c.Buckets[0]
-	s.keys = append(s.keys, "hw:{hw}:b:user:"+b.Key)
-	s.pool(b, "t")
-	s.pool(b, "c")
-	s.int(c.TTL, c.Grace, b.Limit, b.Period, b.Burst, c.Most, c.Rest, c.More, int64(len(c.Bids)))
+	seq, held := s.stock(c)
+	s.int(c.TTL, c.Grace, b.Limit, b.Period, b.Burst, c.Most, c.Rest, c.More, seq, held, int64(len(c.Bids)))
 	for _, bid := range c.Bids {
 		s.args = append(s.args, bid.Tenant)
 		s.int(bid.Cost)

@@ -46,12 +46,13 @@ type call struct {
 	wants    []int64
 	seq      int64
 	counted  bool
-	inc      string         // incarnation
-	ttl      int64          // ms
-	notAfter int64          // the fence in Redis time, once known
-	alone    bool           // with others it failed, and by itself it may not
-	bids     []bid          // of a call for turns, in place of the above
-	pool     limiter.Charge // its bucket and rate
+	inc      string        // incarnation
+	ttl      int64         // ms
+	notAfter int64         // the fence in Redis time, once known
+	alone    bool          // with others it failed, and by itself it may not
+	bids     []bid         // of a call for turns, in place of the above
+	turns    limiter.Turns // its pool
+	stock    stock         // the slots of that
 
 	text argv
 }

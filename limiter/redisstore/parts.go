@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -156,7 +157,7 @@ func partsOfSettlement(f limiter.Settlement) (parts []settlementPart) {
 // refused, the turn is given back, bucket and tag together, and the bid is
 // blocked.
 func (s *Store) turnsParts(ctx context.Context, t limiter.Turns, until time.Time) (limiter.TurnsVerdict, error) {
-	home := t.Pool.Home
+	home := t.Home()
 	near, far := make([]part, len(t.Bids)), make([]limiter.Take, len(t.Bids))
 	places := make([]part, len(t.Bids))
 	call := t
@@ -214,9 +215,13 @@ func (s *Store) finishTurn(ctx context.Context, t limiter.Turns, b limiter.Bid, 
 	out.Finish -= float64(b.Cost) / b.Weight
 }
 
-// turnBack is the settlement that undoes a granted bid.
+// turnBack is the settlement that undoes a granted bid; of slots, all but its tag.
 func turnBack(t limiter.Turns, b limiter.Bid) limiter.Settlement {
 	undo := giveBack(b.Rest)
+	if t.Slots.ID != "" {
+		undo.Free = slices.Concat(undo.Free, slices.Repeat([]limiter.SlotID{t.Slots}, int(b.Cost)))
+		return undo
+	}
 	undo.Adjust = append(undo.Adjust, limiter.Adjustment{
 		Bucket: t.Pool, Rate: t.Rate, Delta: b.Cost, Tenant: b.Tenant, Weight: b.Weight,
 	})

@@ -85,7 +85,7 @@ func (p *poolBench) pool(inc string, rich bool, n int) []string {
 	}
 	base := "hw:{hw}:p:model:0123456789abcdef0123456789abcdef"
 	keys := []string{"hw:{hw}:b:model:0123456789abcdef0123456789abcdef", base + ":t", base + ":c", base + ":v"}
-	args := []string{never, inc, "10000", "50000", limit, "1000000000", burst, "8", "10000", "0", strconv.Itoa(n)}
+	args := []string{never, inc, "10000", "50000", limit, "1000000000", burst, "8", "10000", "0", "0", "0", strconv.Itoa(n)}
 	for i := range n {
 		args = append(args, fmt.Sprintf("%032x", i), "1000000", "1", "-1", "1", "0", "0")
 	}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,12 +19,23 @@ type bid struct {
 	counted bool
 }
 
+// stock is a call's pool where it is the slots of a counter: who may be granted
+// them is counted as pending, one by one, like those of a Take.
+type stock struct {
+	ask     []limiter.Slot // the same slot, once for each that may be granted
+	wants   []int64
+	held    int64 // what the call states
+	seq     int64
+	counted bool
+}
+
 // States of a bid in a reply of lua/pool.lua, where they differ from
 // limiter.BidState.
 const bidOvertaken = 3
 
-// Turns implements limiter.Store. A call that a reply proves to have come
-// before its fence by mistake is sent again, as in Admit.
+// Turns implements limiter.Store. A call that was overtaken on a counter, or that
+// a reply proves to have come before its fence by mistake, is sent again, as in
+// Admit.
 func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdict, error) {
 	start := time.Now()
 	until, err := s.begin(ctx, start)
@@ -45,12 +57,13 @@ func (s *Store) turnsPart(ctx context.Context, home limiter.ID, t limiter.Turns,
 	}
 	for range resendMost {
 		c := s.calls.Get().(*call)
-		c.home, c.until, c.bids, c.pool = home, until, s.draw(t.Bids), limiter.Charge{Bucket: t.Pool, Rate: t.Rate}
+		c.home, c.until, c.stock, c.bids = home, until, s.drawStock(t), s.draw(t.Bids)
+		c.turns = limiter.Turns{Pool: t.Pool, Slots: t.Slots, Rate: t.Rate}
 		c.buildPool(t, s.inc, s.ttl)
 		if err := s.exchange(ctx, c); err != nil {
 			return limiter.TurnsVerdict{}, err
 		}
-		if c.reply[0] != statusGranted { // too late by its fence, which was too early
+		if c.reply[0] != statusGranted { // overtaken, or too late by a fence that was too early
 			s.dropBids(c)
 			s.release(c)
 			s.metrics.resent.Inc()
@@ -74,13 +87,50 @@ func (s *Store) draw(list []limiter.Bid) []bid {
 	return bids
 }
 
+// drawStock states what this replica holds of the slots that t is about, if it
+// is, and counts as pending what may be granted.
+func (s *Store) drawStock(t limiter.Turns) (st stock) {
+	if t.Slots.ID == "" {
+		return st
+	}
+	n := int64(0)
+	for _, b := range t.Bids {
+		n += b.Cost
+	}
+	st.ask = slices.Repeat([]limiter.Slot{{Slot: t.Slots, Cap: int(t.Rate.Burst)}}, int(min(n, t.Rate.Burst)))
+	st.wants = make([]int64, len(st.ask))
+	st.seq, st.counted = s.slots.draw(st.ask, st.wants)
+	if len(st.wants) > 0 {
+		st.held = st.wants[0] - 1
+	}
+	return st
+}
+
+// settleStock ends what drawStock began: granted slots are held, those left over
+// no longer pending.
+func (s *Store) settleStock(st stock, granted int64) {
+	for i := range st.wants {
+		st.wants[i] = st.held + granted
+	}
+	s.slots.granted(st.ask[:granted], st.wants[:granted], st.seq, st.counted)
+	if s.slots.dropped(st.ask[granted:], st.counted, false) {
+		s.outbox.poke()
+	}
+}
+
 // buildPool fills in a call for turns.
 func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
 	a := &c.text
 	a.reset(c.home)
-	a.bucketKey(t.Pool)
-	a.poolKey(t.Pool, 't')
-	a.poolKey(t.Pool, 'c')
+	if t.Slots.ID == "" {
+		a.bucketKey(t.Pool)
+		a.poolKey(t.Pool, 't')
+		a.poolKey(t.Pool, 'c')
+	} else {
+		a.key('l', t.Slots.Dimension, t.Slots.ID)
+		a.slotsKey(t.Slots, 't')
+		a.slotsKey(t.Slots, 'c')
+	}
 	keys := 3
 	for _, b := range c.bids {
 		c.buildKeys(b.Rest)
@@ -95,6 +145,8 @@ func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
 	a.int(int64(t.Most))
 	a.int(t.Rest.Microseconds())
 	a.int(micro(t.More))
+	a.int(c.stock.seq)
+	a.int(c.stock.held)
 	a.int(int64(len(c.bids)))
 	for _, b := range c.bids {
 		a.str(string(b.Tenant))
@@ -116,6 +168,13 @@ func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
 	c.script, c.fenced = &lua.Pool, true
 }
 
+// slotsKey appends hw:{hw}:s:<dimension>:<id>:<part>: t tags, c claims.
+func (a *argv) slotsKey(id limiter.SlotID, part byte) {
+	a.key('s', id.Dimension, id.ID)
+	a.buf = append(a.buf, ':', part)
+	a.ends[len(a.ends)-1] = len(a.buf)
+}
+
 func (a *argv) float(x float64) {
 	a.buf = strconv.AppendFloat(a.buf, x, 'g', 17, 64)
 	a.ends = append(a.ends, len(a.buf))
@@ -127,6 +186,9 @@ func (s *Store) turnsVerdict(c *call) limiter.TurnsVerdict {
 	v := limiter.TurnsVerdict{
 		Wait: waitOf(r[2]), Bucket: waitOf(r[3]),
 		Before: tag(r[4]), After: tag(r[5]), Bids: make([]limiter.BidVerdict, len(c.bids)),
+	}
+	if len(c.stock.ask) > 0 {
+		s.settleStock(c.stock, c.taken())
 	}
 	at := 6
 	for i, b := range c.bids {
@@ -157,6 +219,8 @@ func (s *Store) turnsVerdict(c *call) limiter.TurnsVerdict {
 // granted is given back, the slots of the rest are no longer pending.
 func (s *Store) dropBids(c *call) {
 	answered := c.err == nil && c.reply[0] == statusGranted
+	doubtful := c.err != nil && c.ran == ranUnknown
+	s.dropStock(c, doubtful)
 	at := 6
 	for _, b := range c.bids {
 		granted := answered && c.reply[at] == int64(limiter.BidGranted)
@@ -164,20 +228,45 @@ func (s *Store) dropBids(c *call) {
 		case granted:
 			s.slots.granted(b.Rest.Slots, b.wants, b.seq, b.counted)
 			s.metrics.late.Inc()
-			undo := giveBack(b.Rest)
-			undo.Adjust = append(undo.Adjust, limiter.Adjustment{
-				Bucket: c.pool.Bucket, Rate: c.pool.Rate, Delta: b.Cost, Tenant: b.Tenant, Weight: b.Weight,
-			})
-			s.Settle(undo)
-		case c.err != nil && c.ran == ranUnknown && b.counted && len(b.Rest.Slots) > 0 && time.Now().Before(c.until):
+			s.Settle(turnBack(c.turns, b.Bid))
+		case doubtful && b.counted && len(b.Rest.Slots) > 0 && time.Now().Before(c.until):
 			s.outbox.doubt(clone(b.Rest).Slots, c.until)
 		default:
-			if s.slots.dropped(b.Rest.Slots, b.counted, c.err != nil && c.ran == ranUnknown) {
+			if s.slots.dropped(b.Rest.Slots, b.counted, doubtful) {
 				s.outbox.poke()
 			}
 		}
 		at += 3 + 2*len(b.Rest.Charges) + len(b.Rest.Slots)
 	}
+}
+
+// dropStock does that for the slots of a pool, of which granted ones are held
+// until they are given back.
+func (s *Store) dropStock(c *call, doubtful bool) {
+	st := c.stock
+	switch {
+	case len(st.ask) == 0:
+	case doubtful && st.counted && time.Now().Before(c.until):
+		s.outbox.doubt(st.ask, c.until)
+	case c.err != nil:
+		if s.slots.dropped(st.ask, st.counted, doubtful) {
+			s.outbox.poke()
+		}
+	default:
+		s.settleStock(st, c.taken())
+	}
+}
+
+// taken is how much of the pool an answered call was granted.
+func (c *call) taken() (cost int64) {
+	at := 6
+	for _, b := range c.bids {
+		if c.reply[0] == statusGranted && c.reply[at] == int64(limiter.BidGranted) {
+			cost += b.Cost
+		}
+		at += 3 + 2*len(b.Rest.Charges) + len(b.Rest.Slots)
+	}
+	return cost
 }
 
 // tag reads a number that parse kept as bits.

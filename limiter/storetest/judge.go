@@ -119,10 +119,11 @@ type simGuard struct {
 	corrects bool
 	v        float64
 	finish   map[string]float64
-	claims   map[string]simClaim
+	claims   map[string]simClaim // by incarnation
 }
 
 type simClaim struct {
+	tenant string
 	start  float64
 	expiry int64
 }
@@ -142,21 +143,40 @@ func (g *simGuard) check(c Call, reply []int64) {
 		g.broken = fmt.Sprintf("F5: V was %g, then %g to %g, while others claimed a turn at %g", g.v, before, after, hold)
 	}
 	g.v = after
-	head := math.Inf(1)
+	claim := simClaim{start: math.Inf(1), expiry: now + reply[2] + c.Grace}
+	first := map[string]bool{}
 	for i, told := range TurnsOf(c, reply) {
-		name := c.Bids[i].Tenant // a tag is only kept once it had a turn
-		if told.Finish < g.finish[name] && !g.corrects {
-			g.broken = fmt.Sprintf("F5: the tag of %s fell from %g to %g", name, g.finish[name], told.Finish)
+		b := c.Bids[i] // a tag is only kept once it had a turn
+		if told.Finish < g.finish[b.Tenant] && !g.corrects {
+			g.broken = fmt.Sprintf("F5: the tag of %s fell from %g to %g", b.Tenant, g.finish[b.Tenant], told.Finish)
 		}
 		if told.State == 1 {
-			g.finish[name] = told.Finish
+			g.finish[b.Tenant] = told.Finish
 		}
-		if told.State == 0 {
-			head = min(head, max(told.Finish, told.Since))
+		peers := g.peers(now, c.Inc, b.Tenant, !first[b.Tenant])
+		s := max(told.Finish, told.Since) + float64(peers)*float64(b.Cost)/token/b.Weight
+		if told.State == 0 && s < claim.start {
+			claim.tenant, claim.start = b.Tenant, s
 		}
+		first[b.Tenant] = true
 	}
 	delete(g.claims, c.Inc)
 	if reply[2] >= 0 {
-		g.claims[c.Inc] = simClaim{head, now + reply[2] + c.Grace}
+		g.claims[c.Inc] = claim
 	}
+}
+
+// peers counts what others claim for the tenant; of its first bid, what they
+// claimed before inc did.
+func (g *simGuard) peers(now int64, inc, tenant string, first bool) (n int) {
+	own, claims := g.claims[inc]
+	for name, cl := range g.claims {
+		if name == inc || cl.tenant != tenant || cl.expiry < now {
+			continue
+		}
+		if !first || !claims || own.tenant != tenant || cl.start < own.start || cl.start == own.start && name < inc {
+			n++
+		}
+	}
+	return n
 }

@@ -69,7 +69,7 @@ var mistakes = []mistake{
 			return f
 		},
 		broken: func(f *sim) (string, bool) {
-			return fmt.Sprintf("1 %% of those who ask little wait for %v, want at most 800 ms", f.p99()), f.p99() > 800*time.Millisecond
+			return fmt.Sprintf("F4: the poorest backlogged tenant got %.3f of its share, at least 0.9", f.poorest()), f.poorest() < 0.9
 		},
 	},
 	{
@@ -89,7 +89,7 @@ var mistakes = []mistake{
 	},
 	{
 		name:  "every replica is told the same wait",
-		edits: []Edit{{"wait = math.max(0, bucket_until(now, tokens, stamp, need,", "wait = math.max(0, bucket_until(now, tokens, stamp, head.cost,"}},
+		edits: []Edit{{"wait = math.max(stock_wait(p, math.min(need, p.full)), math.min(PATIENCE, stock_wait(p, need)))", "wait = stock_wait(p, head.cost)"}},
 		n:     8, d: 12 * time.Second,
 		fleet: func(t *testing.T, s Raw) *sim {
 			return crowd{replicas: 8, tenants: 30, rate: 20, split: "even"}.fleet(t, s)

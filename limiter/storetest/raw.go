@@ -34,7 +34,8 @@ type Call struct {
 	// count.
 	Also []Call
 
-	// Of Pool, whose first bucket is the contended one.
+	// Of Pool. Its bucket is the contended one, or, with a slot, describes it: the
+	// counter is contended then, of which the replica holds Held.
 	Grace, Most, Rest, More int64
 	Bids                    []Bid
 }
