@@ -129,8 +129,8 @@ var firm = []promise{
 		func(f FaultReport) float64 { return float64(f.Outage.AdmittedLate) }, 0, 0},
 	{[]string{"local_share"}, "admitted ÷ (burst + limit)",
 		func(f FaultReport) float64 { return f.Outage.OverAdmissionRatio }, 0, goalShareMax},
-	{nil, "time to heal in ms (-1: never)",
-		func(f FaultReport) float64 { return f.HealMS }, 0, math.Inf(1)},
+	{nil, "time to the first admission by the store in ms (-1: never)",
+		func(f FaultReport) float64 { return f.Outage.RecoveredMS }, 0, math.Inf(1)},
 }
 
 // goals are those that a busy machine can miss.

@@ -15,8 +15,9 @@ import (
 // decision is when its answer came, less the time that the provider took.
 type Outage struct {
 	Offered int `json:"offered"` // requests that were due meanwhile
-	// Admitted is how many reached the provider, AdmittedLate how many of them
-	// after the time that detection may take.
+	// Admitted is how many reached the provider. AdmittedLate is how many were
+	// admitted, and due when the outage must have been known: later than detection
+	// may take, and decided before the store's return began.
 	Admitted     int `json:"admitted"`
 	AdmittedLate int `json:"admitted_late"`
 	// Refused counts 429s, Unavailable refusals by policy, Degraded admissions by
@@ -43,6 +44,9 @@ type Outage struct {
 	AddedFirstP99MS float64 `json:"added_first_p99_ms"`
 	AddedRestP99MS  float64 `json:"added_rest_p99_ms"`
 	AddedBackP99MS  float64 `json:"added_back_p99_ms"`
+	// RecoveredMS is from the store's return until every replica has admitted a
+	// request by it, even if answers by policy came later.
+	RecoveredMS float64 `json:"recovered_ms"`
 	// Strays counts answers by policy where none should be: before the outage,
 	// and after it was healed. A machine that stalls for longer than the store's
 	// deadline makes some.
@@ -90,13 +94,14 @@ func (t *Trial) judgeOutage(f *FaultReport, begin, end time.Time) {
 		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Tenant, b.Tenant))
 	})
 	t.countOutage(o, events, begin, end)
+	o.AdmittedLate = admittedBetween(events, begin.Add(detection), begin.Add(time.Duration(f.AwayS*float64(time.Second))))
 	t.detect(o, events, begin, end)
 	// Of a replica, the others know best when they noticed.
 	if TroubleKind(f.Kind).TakesStore() {
 		if f.DetectMS = max(o.AllPolicyMS, o.LastWaitMS); o.AllPolicyMS < 0 {
 			f.DetectMS = -1
 		}
-		f.HealMS, o.Strays = t.heal(events, end, until)
+		o.RecoveredMS, f.HealMS, o.Strays = t.heal(events, end, until)
 	}
 	o.Strays += strays(events, begin)
 	delays(o, events, begin, end, until)
@@ -107,12 +112,8 @@ func (t *Trial) judgeOutage(f *FaultReport, begin, end time.Time) {
 func (t *Trial) countOutage(o *Outage, events []Event, begin, end time.Time) {
 	for _, s := range t.Starts {
 		at := t.Since.Add(s.At)
-		if at.Before(begin) || !at.Before(end) {
-			continue
-		}
-		o.Admitted++
-		if at.Sub(begin) > detection {
-			o.AdmittedLate++
+		if !at.Before(begin) && at.Before(end) {
+			o.Admitted++
 		}
 	}
 	for _, e := range events {
@@ -134,6 +135,17 @@ func (t *Trial) countOutage(o *Outage, events []Event, begin, end time.Time) {
 	worth := t.Limit.Rate() * end.Sub(begin).Seconds()
 	o.LimitRatio = round(float64(o.Admitted)/worth, 4)
 	o.OverAdmissionRatio = round(float64(o.Admitted)/(worth+float64(t.Limit.Burst)), 4)
+}
+
+// admittedBetween counts requests that were due and admitted between two
+// instants.
+func admittedBetween(events []Event, from, to time.Time) (n int) {
+	for _, e := range events {
+		if e.Kind == Admitted && e.Due.After(from) && e.decided().Before(to) {
+			n++
+		}
+	}
+	return n
 }
 
 // detect fills in when the fleet first answered by policy, when all of it did,
@@ -168,9 +180,10 @@ func (t *Trial) detect(o *Outage, events []Event, begin, end time.Time) {
 }
 
 // heal is the time from end until every replica has admitted a request by the
-// store, and given no answer by policy within healGap after that; -1 if one
-// never did. It also counts the answers by policy that came later still.
-func (t *Trial) heal(events []Event, end, until time.Time) (ms float64, relapses int) {
+// store: any, and one that no answer by policy follows within healGap. It is -1
+// if a replica never did. It also counts the answers by policy that came later
+// still.
+func (t *Trial) heal(events []Event, end, until time.Time) (recovered, healed float64, relapses int) {
 	replicas := make([]healing, t.Replicas)
 	decisions := slices.SortedFunc(slices.Values(events), func(a, b Event) int { return a.decided().Compare(b.decided()) })
 	for _, e := range decisions {
@@ -180,19 +193,24 @@ func (t *Trial) heal(events []Event, end, until time.Time) (ms float64, relapses
 	}
 	for _, h := range replicas {
 		relapses += h.relapses
-		switch {
-		case h.since.IsZero():
-			ms = -1
-		case ms >= 0:
-			ms = max(ms, millis(h.since.Sub(end)))
-		}
+		recovered, healed = longest(recovered, h.first, end), longest(healed, h.since, end)
 	}
-	return ms, relapses
+	return recovered, healed, relapses
+}
+
+// longest is the greater of ms and the time from begin to at; -1 once an instant
+// is none.
+func longest(ms float64, at, begin time.Time) float64 {
+	if ms < 0 || at.IsZero() {
+		return -1
+	}
+	return max(ms, millis(at.Sub(begin)))
 }
 
 // healing is one replica after the store's return.
 type healing struct {
-	since    time.Time // of the first admission by the store with none by policy soon after
+	first    time.Time // admission by the store
+	since    time.Time // the first one with no answer by policy soon after
 	relapses int
 }
 
@@ -200,9 +218,14 @@ type healing struct {
 func (h *healing) see(e Event) {
 	switch {
 	case !e.byPolicy():
-		// A refusal by the store looks like one by a local share.
-		if h.since.IsZero() && e.Kind == Admitted {
+		if e.Kind != Admitted {
+			return // a refusal by the store may look like one without it
+		}
+		if h.since.IsZero() {
 			h.since = e.decided()
+		}
+		if h.first.IsZero() {
+			h.first = e.decided()
 		}
 	case h.since.IsZero():
 	case e.decided().Sub(h.since) < healGap:

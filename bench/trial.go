@@ -69,6 +69,9 @@ type FaultReport struct {
 	Kind string  `json:"kind"`
 	AtS  float64 `json:"at_s"` // after the begin of the measured part
 	ForS float64 `json:"for_s"`
+	// AwayS is for how long the store was away beyond doubt: ForS less the time
+	// that its return took. 0 of other troubles.
+	AwayS float64 `json:"away_s,omitempty"`
 	// DetectMS is from the trouble to the first replica that shows it knows;
 	// HealMS from its end until none shows it any more.
 	DetectMS float64 `json:"detect_ms"`

@@ -27,6 +27,7 @@ func (s *show) outage(ctx context.Context, t bench.Trouble, lasting time.Duratio
 	if t.Kind != bench.RedisFailover {
 		pause(ctx, lasting)
 	}
+	r.AwayS = seconds(time.Since(begin))
 	// An end of the run must not leave the store as it is.
 	err := s.returnStore(ctx, t)
 	r.AtS, r.ForS = seconds(begin.Sub(s.began.Add(s.Warm))), seconds(time.Since(begin))
