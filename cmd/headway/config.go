@@ -28,9 +28,21 @@ func configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check, show and describe configurations",
+		Long: `A configuration is one YAML file, without which headway serve runs a simulated
+provider for trying out. These commands read it and start nothing:
+
+  validate  names every mistake with line and fix, and settings without effect
+  show      prints what is in effect: defaults filled in, environment expanded,
+            secrets masked
+  schema    prints the JSON Schema, with a description of every field
+
+Values may refer to the environment: ${NAME}, or ${NAME:-default}. Durations and
+sizes have units. Examples to start from are in deploy/examples.`,
 		Example: `  headway config validate headway.yaml
   headway config show headway.yaml
   headway config schema > headway.schema.json`,
+		Args: cobra.NoArgs, // without it, a misspelt command is no mistake
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(configValidateCommand(), configShowCommand(), configSchemaCommand())
 	return cmd

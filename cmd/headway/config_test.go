@@ -46,6 +46,8 @@ func TestConfigCommand(t *testing.T) {
 		{[]string{"config", "validate", wrong}, exitUsage, "", `line 7: redis.moed: unknown field "moed"; did you mean "mode"?`},
 		{[]string{"config", "validate", filepath.Join(dir, "none.yaml")}, exitUsage, "", "no such file"},
 		{[]string{"config", "validate", right, right}, exitUsage, "", "--help"},
+		{[]string{"config", "bogus"}, exitUsage, "", `unknown command "bogus" for "headway config"`},
+		{[]string{"config"}, exitOK, "names every mistake", ""},
 		{[]string{"config", "show", right}, exitOK, "digest: sha256:8766b9cb…", ""},
 		{[]string{"config", "show", wrong}, exitUsage, "", "2 mistakes"},
 		{[]string{"serve", "--config", wrong}, exitUsage, "", "2 mistakes"},
