@@ -6,7 +6,7 @@ max_line_length = 120
 read_globals = { "KEYS", "ARGV", "redis" }
 
 local prelude = {
-  "EXACT", "MAX_TTL_MS", "HOLD", "redis_now", "flow", "fill", "rate_speed", "rate_span", "change_agree",
+  "EXACT", "MAX_TTL_MS", "HOLD", "redis_now", "flow", "fill", "rate_of", "change_agree",
   "bucket_parse", "bucket_until", "bucket_wait", "bucket_pack", "bucket_write", "bucket_read",
   "lease_read", "lease_decide", "lease_write", "lease_sync",
 }

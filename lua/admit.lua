@@ -40,8 +40,8 @@ local width, rates = 2 + 2 * nb + 2 * nl, {}
 local n = (#ARGV - 6 - 4 * nr) / width
 for i = 1, nr do
   local a = 4 * i + 3
-  local limit, period, burst = number(ARGV[a]), number(ARGV[a + 1]), number(ARGV[a + 2])
-  rates[i] = { limit = limit, period = period, burst = burst, max_debt = number(ARGV[a + 3]) }
+  rates[i] = rate_of(ARGV[a], ARGV[a + 1], ARGV[a + 2])
+  rates[i].max_debt = number(ARGV[a + 3])
 end
 local t = {
   now = now, now_ms = math.floor(now / 1000), inc = ARGV[1], ttl = number(ARGV[2]),

@@ -25,11 +25,11 @@ local now_ms = math.floor(now / 1000)
 local reply = { 1, now }
 for i = 1, nb do
   local a = 5 * i - 2
-  local limit, period, burst = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
+  local rate = rate_of(ARGV[a], ARGV[a + 1], ARGV[a + 2])
   local cost, max_debt = tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
-  local tokens, stamp, level, held = bucket_parse(redis.call('GET', KEYS[i]), now, limit, period, burst)
-  local wait = bucket_wait(now, tokens, stamp, level, limit, period, burst, cost, max_debt, held)
-  reply[2 * i + 1], reply[2 * i + 2] = limit == 0 and 0 or level, wait
+  local tokens, stamp, level, held = bucket_parse(redis.call('GET', KEYS[i]), now, rate)
+  local wait = bucket_wait(now, tokens, stamp, level, rate, cost, max_debt, held)
+  reply[2 * i + 1], reply[2 * i + 2] = rate.limit == 0 and 0 or level, wait
 end
 for j = 1, #KEYS - nb do
   local l = lease_read(KEYS[nb + j], inc, now_ms)

@@ -41,9 +41,10 @@ local now = redis_now()
 if now > tonumber(ARGV[1]) then
   return { 3, now }
 end
+local rate = rate_of(ARGV[5], ARGV[6], ARGV[7])
 local p = {
   now = now, inc = ARGV[2], ttl = tonumber(ARGV[3]), tags = KEYS[2], claims = claims_read(KEYS[3], ARGV[2], now),
-  limit = tonumber(ARGV[5]), period = tonumber(ARGV[6]), burst = tonumber(ARGV[7]),
+  rate = rate, limit = rate.limit, period = rate.period, burst = rate.burst,
   seq = tonumber(ARGV[11]), held = tonumber(ARGV[12]),
   level = 0, full = 0, tokens = 0, stamp = 0, stands = false, lease = false,
   v = 0, before = false, after = false, text = false,

@@ -44,11 +44,11 @@ local function bid_check(p, b)
   local state, list = 1, {}
   for i = 1, b.nb do
     local a = b.at + 2 + 5 * i
-    local limit, period, burst = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
-    local tokens, stamp, level, held = bucket_read(KEYS[b.key + i - 1], p.now, limit, period, burst)
+    local rate = rate_of(ARGV[a], ARGV[a + 1], ARGV[a + 2])
+    local tokens, stamp, level, held = bucket_read(KEYS[b.key + i - 1], p.now, rate)
     local cost, max_debt = tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
-    local wait = bucket_wait(p.now, tokens, stamp, level, limit, period, burst, cost, max_debt, held)
-    list[2 * i - 1], list[2 * i] = limit == 0 and 0 or level, wait
+    local wait = bucket_wait(p.now, tokens, stamp, level, rate, cost, max_debt, held)
+    list[2 * i - 1], list[2 * i] = rate.limit == 0 and 0 or level, wait
     state = wait ~= 0 and 2 or state
   end
   b.leases = {}
@@ -67,12 +67,12 @@ end
 local function bid_take(p, b)
   for i = 1, b.nb do
     local a, key = b.at + 2 + 5 * i, KEYS[b.key + i - 1]
-    local limit, period, burst = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
     local cost = tonumber(ARGV[a + 3])
     if cost > 0 then
-      local _, stamp, level, held = bucket_read(key, p.now, limit, period, burst)
+      local rate = rate_of(ARGV[a], ARGV[a + 1], ARGV[a + 2])
+      local _, stamp, level, held = bucket_read(key, p.now, rate)
       b.list[2 * i - 1] = level - cost
-      bucket_write(key, p.now, stamp, level - cost, limit, period, burst, held)
+      bucket_write(key, p.now, stamp, level - cost, held or rate)
     end
   end
   for j, l in ipairs(b.leases) do

@@ -1,4 +1,4 @@
--- prelude_flow: time and refill, joined in front of every script.
+-- prelude_flow: time, rates and refill, joined in front of every script.
 --
 -- All numbers are integers below 2^53, which Lua's doubles hold exactly; they
 -- are printed with %d alone, because tostring cuts them to 14 digits.
@@ -25,4 +25,13 @@ local function fill(tokens_u, limit_u, period_us)
     dt = dt + 1
   end
   return dt
+end
+
+-- rate_of makes a rate of its arguments. Its text is how a bucket names it; equal
+-- texts spare a script to take them apart. max_debt is for the caller to set.
+local function rate_of(limit, period, burst)
+  return {
+    limit = tonumber(limit), period = tonumber(period), burst = tonumber(burst),
+    text = ':' .. burst .. ':' .. limit .. ':' .. period, max_debt = 0,
+  }
 end

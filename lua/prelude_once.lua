@@ -16,7 +16,7 @@ local function once_take(t, b, cost)
     t.changed_b[#t.changed_b + 1] = b
   end
   b.tokens, b.level, b.stamp = left, left, stamp
-  b.left, b.at, b.last, b.kept = left, stamp, b.rate, b.held
+  b.left, b.at, b.last = left, stamp, b.held or b.rate
   return left
 end
 
@@ -28,16 +28,16 @@ local function once_bucket(t, key, packed, rate)
   if not b then -- every field at once: a table that grows later costs more
     b = {
       key = key, rate = rate, packed = packed, tokens = 0, stamp = 0, level = 0, held = false,
-      last = false, left = 0, at = 0, kept = false,
+      last = false, left = 0, at = 0,
     }
     t.buckets[key] = b
   elseif b.rate == rate then
     return b
   elseif b.last then
-    b.packed = bucket_pack(b.at, b.left, b.last.limit, b.last.period, b.last.burst, b.kept)
+    b.packed = bucket_pack(b.at, b.left, b.last)
   end
   b.rate = rate
-  b.tokens, b.stamp, b.level, b.held = bucket_parse(b.packed, t.now, rate.limit, rate.period, rate.burst)
+  b.tokens, b.stamp, b.level, b.held = bucket_parse(b.packed, t.now, rate)
   if b.held and b.held.say then -- written even if nothing is taken
     once_take(t, b, 0)
   end
@@ -69,8 +69,7 @@ end
 -- once_write stores all that has changed. Nothing is read after it.
 local function once_write(t)
   for _, b in ipairs(t.changed_b) do
-    local rate = b.last
-    bucket_write(b.key, t.now, b.at, b.left, rate.limit, rate.period, rate.burst, b.kept)
+    bucket_write(b.key, t.now, b.at, b.left, b.last)
   end
   for _, l in ipairs(t.changed_l) do
     lease_write(l.key, t.inc, l, l.own, l.seq, t.now_ms, t.ttl)

@@ -14,7 +14,7 @@ local SLOT_REST = 40000
 local function stock_open(p, key)
   p.full = p.burst
   if p.seq == 0 then
-    p.tokens, p.stamp, p.level, p.stands = bucket_read(key, p.now, p.limit, p.period, p.burst)
+    p.tokens, p.stamp, p.level, p.stands = bucket_read(key, p.now, p.rate)
     p.full = p.stands and p.stands.burst or p.burst -- it may be less for now
     return true
   end
@@ -26,7 +26,7 @@ end
 -- stock_take writes what was granted.
 local function stock_take(p, key, granted)
   if p.seq == 0 then
-    bucket_write(key, p.now, p.stamp, p.level, p.limit, p.period, p.burst, p.stands)
+    bucket_write(key, p.now, p.stamp, p.level, p.stands or p.rate)
     p.tokens, p.stamp = p.level, math.max(p.now, p.stamp)
     return
   end
@@ -38,7 +38,7 @@ end
 -- time in which as many come free on average, for they come at random.
 local function stock_wait(p, need)
   if p.seq == 0 then
-    return math.max(0, bucket_until(p.now, p.tokens, p.stamp, need, p.limit, p.period, p.stands))
+    return math.max(0, bucket_until(p.now, p.tokens, p.stamp, need, p.rate, p.stands))
   end
   return math.min(SLOT_REST, math.ceil(fill(math.max(0, need - p.level), p.limit, p.period) / 2))
 end

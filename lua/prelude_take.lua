@@ -25,8 +25,7 @@ local function take_check(t, d, c, reply, r)
     local rate, cost = t.rates[tonumber(ARGV[a])], tonumber(ARGV[a + 1])
     local b, wait = once_bucket(t, KEYS[k], t.stored[k], rate), 0
     if b.level < cost or rate.limit == 0 then
-      local limit, period, burst = rate.limit, rate.period, rate.burst
-      wait = bucket_wait(t.now, b.tokens, b.stamp, b.level, limit, period, burst, cost, rate.max_debt, b.held)
+      wait = bucket_wait(t.now, b.tokens, b.stamp, b.level, rate, cost, rate.max_debt, b.held)
       status = wait == 0 and status or 0
     end
     picked[i], costs[i] = b, cost

@@ -59,13 +59,14 @@ end
 local reply, applied = { refund and 1 or (charge and 2 or 0), now }, {}
 for i = 1, nb do
   local a = 5 * i + 3
-  local limit, period, burst = tonumber(ARGV[a]), tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
+  local rate = rate_of(ARGV[a], ARGV[a + 1], ARGV[a + 2])
   local delta = tonumber(ARGV[a + 3])
-  local _, stamp, level, held = bucket_read(KEYS[i], now, limit, period, burst)
-  if limit > 0 and ((delta < 0 and charge) or (delta > 0 and refund)) then
-    level = math.min(held and held.burst or burst, math.max(-tonumber(ARGV[a + 4]), level + delta))
-    bucket_write(KEYS[i], now, stamp, level, limit, period, burst, held)
-    applied[i] = { delta, burst }
+  local _, stamp, level, held = bucket_read(KEYS[i], now, rate)
+  if rate.limit > 0 and ((delta < 0 and charge) or (delta > 0 and refund)) then
+    local stands = held or rate
+    level = math.min(stands.burst, math.max(-tonumber(ARGV[a + 4]), level + delta))
+    bucket_write(KEYS[i], now, stamp, level, stands)
+    applied[i] = { delta, rate.burst }
   end
   reply[i + 2] = level
 end

@@ -12,7 +12,8 @@ type bucket struct {
 	gone   int64 // µs; from then on the bucket is full and forgotten
 
 	// The limit that stands, and what replicas that disagree with it have said.
-	burst, speed int64 // micro-tokens, micro-tokens per second
+	burst, limit int64 // micro-tokens
+	period       int64 // µs
 	hold         int64 // µs; from then on more may begin; 0: nobody asks for more
 	span         int64 // µs; the longest time to fill of any rate seen; 0: the writer's
 }
@@ -21,7 +22,6 @@ type bucket struct {
 type found struct {
 	tokens, stamp int64
 	now           bucketArg // the limit that stands; the asker's unless hold > 0
-	speed         int64     // of now
 	hold, span    int64     // as in bucket
 	say           bool      // what stands has changed, or is to be confirmed
 }
@@ -41,8 +41,7 @@ func (c *core) find(now int64, a bucketArg) found {
 
 // look is find without writing.
 func (c *core) look(now int64, a bucketArg) found {
-	own := speed(a)
-	f := found{now: a, speed: own, tokens: a.burst, stamp: now}
+	f := found{now: a, tokens: a.burst, stamp: now}
 	b, ok := c.buckets[a.key]
 	if !ok || now >= b.gone {
 		return f
@@ -51,7 +50,7 @@ func (c *core) look(now int64, a bucketArg) found {
 	if f.stamp-now > a.period {
 		f.stamp = now
 	}
-	if a.limit > 0 && (b.hold > 0 || b.span > 0 || b.speed != own || b.burst != a.burst) {
+	if a.limit > 0 && (b.hold > 0 || b.span > 0 || b.burst != a.burst || b.limit != a.limit || b.period != a.period) {
 		f.agree(now, b, a)
 	}
 	f.tokens = min(f.tokens, f.now.burst)
@@ -69,7 +68,7 @@ func (f found) level(now int64) int64 {
 // until returns how long until the level is need, in µs; a is what was asked.
 func (f found) until(now, need int64, a bucketArg) int64 {
 	if f.hold > 0 {
-		if need <= f.now.burst && f.now.limit > 0 {
+		if need <= f.now.burst {
 			if at := f.stamp + fill(need-f.tokens, f.now); at <= f.hold {
 				return at - now
 			}
@@ -111,15 +110,11 @@ func (c *core) put(now int64, a bucketArg, tokens int64) {
 // again under any limit seen, rounded up, and for a hold's length at least.
 func (c *core) store(now int64, a bucketArg, f found, tokens int64) {
 	stamp := max(now, f.stamp)
-	full := int64(exact)
-	if f.now.limit > 0 {
-		full = fill(f.now.burst-tokens, f.now)
-	}
-	full = max(holdTime, stamp-now+full) + f.span
+	full := max(holdTime, stamp-now+fill(f.now.burst-tokens, f.now)) + f.span
 	ttl := min((full+999)/1000+1, maxTTL)
 	c.buckets[a.key] = bucket{
 		tokens: tokens, stamp: stamp, gone: now + ttl*1000,
-		burst: f.now.burst, speed: f.speed, hold: f.hold, span: f.span,
+		burst: f.now.burst, limit: f.now.limit, period: f.now.period, hold: f.hold, span: f.span,
 	}
 	if len(c.buckets) >= c.sweepAt {
 		c.sweep(now)
@@ -163,7 +158,7 @@ func flow(dt int64, a bucketArg) int64 {
 func fill(tokens int64, a bucketArg) int64 {
 	dt := clip(math.Ceil(float64(tokens) * float64(a.period) / float64(a.limit)))
 	if flow(dt, a) < tokens {
-		dt++
+		dt = min(dt+1, exact)
 	}
 	return dt
 }
