@@ -295,3 +295,10 @@ func TestTurnsKeepSlotsApart(t *testing.T) {
 		}
 	})
 }
+
+// turnsAt bids for one turn at a bucket.
+func turnsAt(c limiter.Charge) limiter.Turns {
+	return limiter.Turns{Pool: c.Bucket, Rate: c.Rate, Most: 1, Grace: 50 * time.Millisecond, Bids: []limiter.Bid{
+		{Tenant: limiter.Hash(limiter.User, "x"), Weight: 1, Cost: 1, Since: limiter.Unknown},
+	}}
+}
