@@ -9,11 +9,24 @@
 //	identify     API key and client address to hashed identities  (identity.go)
 //	estimate     model and token cost from a bounded body         (estimate.go)
 //	Admit        the limiter grants, holds or refuses             (admit.go)
-//	forward      the upstream's answer, byte by byte              (forward.go, stream.go)
+//	dispatch     the first upstream with room that can be reached (dispatch.go)
+//	forward      its answer, byte by byte                         (forward.go, stream.go)
 //	Done         settle the cost, free the slots                  (admit.go)
 //
 // Admit and Done stand in one function, so that no path, a panic included, can
 // start what it does not end.
+//
+// What is worked out from the configuration stands in one value (tables.go) that
+// a request keeps from its first byte to its last.
+//
+// # Upstreams in order
+//
+// A route may list upstreams. Which of them takes a request is decided after
+// admission: the first that serves the model, whose own limits cover the request,
+// and that can be reached. Only a request of which no byte was sent goes to the
+// next one; whether one was is known from the transport, which tells when it has
+// a connection. What an upstream's limits took is given back where it was not
+// reached, and what admission took where every upstream is exhausted.
 //
 // # Bytes
 //
@@ -33,6 +46,18 @@
 // exactly so long and retries alone is admitted. Callers are told the levels
 // of their own API key's buckets and no others: a level of a shared bucket
 // would tell about strangers.
+//
+// Two answers are not in that shape, because net/http writes them before any
+// handler runs: 431 for headers above server.max_header, and 400 for what is no
+// HTTP.
+//
+// # What a request has cost
+//
+// An answer's usage is read from its frames or its object (meter.go), whatever
+// its status says: a provider that opens a stream with 200 and then tells nothing
+// but an error has failed, and the tokens are given back. Once it has told
+// anything else, an error or a cut leaves the estimate, or what was told if that
+// is more: the rest was used, too.
 //
 // # What stays inside
 //

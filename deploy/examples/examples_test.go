@@ -3,7 +3,9 @@
 package examples
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/headway-limiter/headway/gateway/config"
@@ -12,7 +14,7 @@ import (
 // environment has what the files refer to without a default.
 var environment = map[string]string{
 	"MY_KEY": "sk-me", "TRIAL_KEY": "sk-trial", "PARTNER_KEY": "sk-partner",
-	"OPENAI_API_KEY": "sk-upstream", "REDIS_ADDRESS": "redis:6379", "POD_IP": "10.1.2.3",
+	"OPENAI_API_KEY": "sk-upstream", "FALLBACK_API_KEY": "sk-fallback", "REDIS_ADDRESS": "redis:6379", "POD_IP": "10.1.2.3",
 	"GOSSIP_KEY": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
 
 	"HEADWAY_NAME": "replica-1", "HEADWAY_LISTEN": "127.0.0.1:20001", "HEADWAY_ADMIN": "127.0.0.1:20002",
@@ -36,6 +38,29 @@ func TestExamplesLoadWithoutWarnings(t *testing.T) {
 		}
 		for _, w := range cfg.Warnings() {
 			t.Errorf("%s: %v", file, w)
+		}
+	}
+}
+
+// What the README shows is copied, too.
+func TestReadmeConfigurationsLoad(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(readme), "\n```yaml\n")[1:]
+	if len(blocks) == 0 {
+		t.Fatal("README.md shows no configuration")
+	}
+	for _, block := range blocks {
+		text, _, _ := strings.Cut(block, "\n```\n")
+		cfg, err := config.Parse([]byte(text), nil)
+		if err != nil {
+			t.Errorf("%v in\n%s", err, text)
+			continue
+		}
+		for _, w := range cfg.Warnings() {
+			t.Error(w)
 		}
 	}
 }

@@ -172,8 +172,12 @@ func (k *checker) override(dimension, at, id string) {
 	}
 }
 
-// someKey warns of an identity that no key has.
+// someKey warns of an identity that no key has. Where requests may name users,
+// any user may come.
 func (k *checker) someKey(at, what, id string, of func(Key) string) {
+	if what == "user" && slices.ContainsFunc(k.Keys, func(key Key) bool { return key.MayNameUser }) {
+		return
+	}
 	if !slices.ContainsFunc(k.Keys, func(key Key) bool { return of(key) == id }) {
 		k.warn(at, "use the "+what+" of one of keys, or remove it", "has no effect: no key has the %s %q", what, id)
 	}
