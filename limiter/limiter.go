@@ -210,7 +210,9 @@ func (l *Limiter) wait(ctx context.Context, w *waiter, at place, last *Refusal) 
 			return nil, refusal
 		}
 		if a.ask {
-			a.verdict, a.err = l.store.Admit(ctx, w.demand.take)
+			take := w.demand.take
+			take.Waited = true
+			a.verdict, a.err = l.store.Admit(ctx, take)
 		}
 		if errors.Is(a.err, ErrUnavailable) && l.lines.bear(w) {
 			continue

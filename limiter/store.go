@@ -54,6 +54,9 @@ type Slot struct {
 type Take struct {
 	Charges []Charge
 	Slots   []Slot
+	// Waited says that the request has stood in a line and this is its turn: a
+	// store that remembers what it refused should not make it lose that turn.
+	Waited bool
 }
 
 // Verdict is the store's decision on one Take.
