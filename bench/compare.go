@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -44,6 +45,13 @@ var rows = []row{
 	{"worst second against the limit", func(r *Run) string { return fmt.Sprintf("%.3f", r.OverAdmissionRatio) }},
 }
 
+// slotRows are more of them, where requests in flight are capped.
+var slotRows = []row{
+	{"most of one tenant in flight, of", func(r *Run) string { return fmt.Sprintf("%d of %d", r.Slots.Peak, r.Slots.Cap) }},
+	{"slots in use", func(r *Run) string { return fmt.Sprintf("%.3f", r.Slots.Utilisation) }},
+	{"longest answer, in leases", func(r *Run) string { return fmt.Sprintf("%.1f", r.Slots.TTLs) }},
+}
+
 // wait writes a wait of small tenants, where there are any.
 func wait(ms float64, r *Run) string {
 	if r.SmallWaits == 0 {
@@ -59,7 +67,11 @@ func (c Comparison) table() [][]string {
 		head = append(head, r.Scope)
 	}
 	cells := [][]string{head}
-	for _, row := range rows {
+	shown := rows
+	if c[0].Slots != nil {
+		shown = append(slices.Clone(rows), slotRows...)
+	}
+	for _, row := range shown {
 		line := []string{row.name}
 		for _, r := range c {
 			line = append(line, row.text(r))

@@ -23,11 +23,12 @@ const (
 var Policies = []string{"fail_closed", "fail_open", "local_share"}
 
 // outageScenarios are those of the store and of a replica that are away for a
-// while.
+// while, and of slots, which must outlive both.
 var outageScenarios = []Scenario{
 	outage("redis-outage", "Redis is killed and comes back empty", Trouble{Kind: RedisDown}),
 	outage("redis-hang", "Redis hangs: it accepts connections and answers nothing", Trouble{Kind: RedisHang}),
 	outage("replica-crash", "the last replica is killed and starts again", Trouble{Kind: Crash}),
+	usual(longStreams),
 }
 
 // outage is a scenario of equal tenants on one limit, refused at once where it

@@ -82,6 +82,9 @@ type Run struct {
 	DriverLateMaxMS float64     `json:"driver_late_max_ms"`
 	Load            MachineLoad `json:"machine_load"`
 
+	// Slots is nil where nothing caps requests in flight.
+	Slots *Slots `json:"slots,omitempty"`
+
 	// JainSeries is Jain per second, from the begin of the load; EntitledSmall
 	// and the like are not needed by machines.
 	JainSeries []float64 `json:"jain_series"`
@@ -124,6 +127,7 @@ func (t *Trial) Run() *Run {
 	t.meet(r)
 	t.share(r)
 	t.judge(r)
+	t.judgeSlots(r)
 	t.foretell(r)
 	return r
 }

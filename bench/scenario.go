@@ -54,6 +54,13 @@ type Scenario struct {
 	// StoreTimeout is a request's budget for the store. Zero: a generous one, for
 	// scenarios in which a busy machine should look slow, not broken.
 	StoreTimeout time.Duration
+	// TokenGap is the pause between tokens, in seconds; with one, answers are
+	// streams.
+	TokenGap Dist
+	// Slots is how many requests of one tenant may be in flight, and LeaseTTL how
+	// long those of a dead replica stay taken. Zero: unlimited, and the default.
+	Slots    int64
+	LeaseTTL time.Duration
 }
 
 // Member is one tenant of a Scenario that names them.
@@ -215,7 +222,10 @@ func (s Scenario) Plan(tenants, replicas int, rate float64, seed uint64) []Tenan
 		if t.Settled {
 			t.Places = s.Places
 		}
-		t.Load = Load{Tenant: m.Name, Weight: m.Weight, Rate: rate * m.Weight / weights * m.Load, Tokens: s.Answer}
+		t.Load = Load{
+			Tenant: m.Name, Weight: m.Weight, Rate: rate * m.Weight / weights * m.Load, Tokens: s.Answer,
+			Stream: s.TokenGap != (Dist{}),
+		}
 		out[i] = t
 	}
 	return out

@@ -36,6 +36,11 @@ type Trial struct {
 	// a request has for it; both for scenarios that take the store away.
 	OnOutage     string
 	StoreTimeout time.Duration
+	// SlotCap is how many requests of a tenant may be in flight, 0 for any number,
+	// LeaseTTL what its slots are renewed for, and Peaks how many were at once.
+	SlotCap      int64
+	LeaseTTL     time.Duration
+	Peaks        map[string]int64
 	RedisVersion string // of a server of the run's own; empty: not known
 	Load         MachineLoad
 }

@@ -28,7 +28,9 @@ type setting struct {
 	immediate bool   // no line: what is over the limit is refused
 	onOutage  string // empty: the default
 	timeout   time.Duration
-	sentinels []string // to ask for the master, in place of redis
+	slots     int64         // of each user; 0: unlimited
+	ttl       time.Duration // of leases; 0: the default
+	sentinels []string      // to ask for the master, in place of redis
 }
 
 // address is where one replica listens.
@@ -80,6 +82,18 @@ func (s setting) weights() string {
 	return b.String()
 }
 
+// caps is what limits requests in flight.
+func (s setting) caps() string {
+	text := ""
+	if s.slots > 0 {
+		text = fmt.Sprintf("\n  per_user: {max_in_flight_requests: %d}", s.slots)
+	}
+	if s.ttl > 0 {
+		text += fmt.Sprintf("\n  lease_ttl: %v", s.ttl)
+	}
+	return text
+}
+
 // store is the redis part of the configuration.
 func (s setting) store() string {
 	policy := ""
@@ -105,11 +119,11 @@ fleet: {name: %s, bind: %q, advertise: %q, join: [%s]}
 upstreams: [{name: simulated, url: %q, models: [%s]}]
 routes: [{path: "/v1/*", upstream: simulated}]
 rate_limiting:
-  per_model: {requests: {limit: %d, per: 1s, burst: %d}}
+  per_model: {requests: {limit: %d, per: 1s, burst: %d}}%s
   fair_queuing: %s
 keys:
 `, a.api, a.admin, 2*maxWait, drainGrace, s.store(), a.name, a.gossip, a.advertise, quoted(a.join),
-		s.provider, s.model(), s.limit.Requests, s.limit.Burst, s.queue(replicas))
+		s.provider, s.model(), s.limit.Requests, s.limit.Burst, s.caps(), s.queue(replicas))
 	for i := range s.tenants {
 		fmt.Fprintf(&b, "  - {id: %[1]s, key: %[2]s, user: %[1]s, team: team-%[3]s}\n", s.user(i), s.key(i), s.run)
 	}

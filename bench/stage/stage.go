@@ -89,6 +89,7 @@ func (s *show) open(ctx context.Context) (err error) {
 	}
 	if s.provider, err = bench.StartUpstream("127.0.0.1:0", bench.ProviderConfig{
 		Seed: s.Seed, Latency: bench.Uniform(0.02, 0.04), Tokens: bench.Constant(1e5), // each request's bound cuts it
+		TokenGap: s.Scenario.TokenGap,
 	}); err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (s *show) open(ctx context.Context) (err error) {
 		limit:  bench.LimitReport{Dimension: "model", Requests: s.Limit, PerS: 1, Burst: max(int64(burstPart*float64(s.Limit)), 2)},
 		places: s.Scenario.Places, tenants: tenants,
 		immediate: s.Scenario.Immediate, onOutage: cmp.Or(s.OnOutage, s.Scenario.OnOutage),
-		timeout: cmp.Or(s.Scenario.StoreTimeout, storeTimeout),
+		timeout: cmp.Or(s.Scenario.StoreTimeout, storeTimeout), slots: s.Scenario.Slots, ttl: s.Scenario.LeaseTTL,
 	}
 	if s.trio != nil {
 		s.sentinels = s.trio.addresses()
@@ -205,12 +206,13 @@ func (s *show) play(ctx context.Context) (*bench.Run, error) {
 			Admit: callsAfter.Admit - callsBefore.Admit, Pool: callsAfter.Pool - callsBefore.Pool, Total: callsAfter.Total - callsBefore.Total,
 		},
 		Used: s.used(before, after), Load: loadBetween(cpuBefore, cpuAfter),
-		OnOutage: s.onOutage, StoreTimeout: s.timeout,
+		OnOutage: s.onOutage, StoreTimeout: s.timeout, SlotCap: s.slots, LeaseTTL: s.ttl, Peaks: map[string]int64{},
 	}
 	if s.server != nil || s.trio != nil {
 		t.RedisVersion = redisVersion()
 	}
 	for name, a := range costAfter.Tenants {
+		t.Peaks[name] = a.Peak
 		t.Cost[name] = a.Cost - costBefore.Tenants[name].Cost
 	}
 	return t.Run(), nil

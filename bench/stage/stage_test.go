@@ -33,7 +33,7 @@ func TestConfigurationsAreValid(t *testing.T) {
 			set := setting{
 				run: "run", scope: scope, redis: "127.0.0.1:1", provider: "http://127.0.0.1:2", places: s.Places,
 				limit: bench.LimitReport{Requests: 100, PerS: 1, Burst: 10}, tenants: s.Plan(10, 4, 100, 1),
-				immediate: s.Immediate, onOutage: s.OnOutage, timeout: storeTimeout,
+				immediate: s.Immediate, onOutage: s.OnOutage, timeout: storeTimeout, slots: s.Slots, ttl: s.LeaseTTL,
 			}
 			a := address{name: set.replica(0), api: "127.0.0.1:0", admin: "127.0.0.1:0", gossip: "127.0.0.1:3", join: []string{"127.0.0.1:4", "127.0.0.1:5"}}
 			cfg, err := config.Parse(set.yaml(4, a), os.LookupEnv)
