@@ -135,6 +135,12 @@ func (k *checker) homes() {
 				"keys[%d] may too, for team %q; under redis.layout tenant a user that both name would have two budgets", naming, k.Keys[naming].TeamID())
 		}
 	}
+	for i, key := range k.Keys {
+		if naming >= 0 && key.User != "" && !key.MayNameUser && key.TeamID() != k.Keys[naming].TeamID() {
+			k.wrong(fmt.Sprintf("keys[%d].user", i), "give its keys the same team, or set redis.layout: single",
+				"keys[%d] of team %q may name this user too; under redis.layout tenant it would have two budgets", naming, k.Keys[naming].TeamID())
+		}
+	}
 }
 
 // fleet checks the gossip. That replicas with a store each would enforce each

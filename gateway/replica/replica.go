@@ -110,20 +110,40 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 
 // openStore connects to Redis, which may be down for now.
 func (r *Replica) openStore(incarnation uint64) (err error) {
-	c := r.cfg.Redis
-	addr := c.Address
-	if c.Mode == config.ModeEmbedded {
+	o := storeOptions(r.cfg)
+	if r.cfg.Redis.Mode == config.ModeEmbedded {
 		if r.embedded, err = StartEmbedded(); err != nil {
 			return err
 		}
-		addr = r.embedded.Addr()
+		o.Address = r.embedded.Addr()
 	}
-	r.store, err = redisstore.New(redisstore.Options{
-		Address: addr, Username: c.Username, Password: c.Password.Reveal(), Database: c.Database, TLS: c.TLS,
-		Timeout: c.Timeout, LeaseTTL: r.cfg.RateLimiting.LeaseTTL, Incarnation: incarnation,
-		Logger: r.log, Registerer: r.registry,
-	})
+	o.Incarnation, o.Logger, o.Registerer = incarnation, r.log, r.registry
+	r.store, err = redisstore.New(o)
 	return err
+}
+
+// storeOptions are what the configuration says of Redis. To the store, the one
+// inside this process is a server like any other.
+func storeOptions(cfg *config.Config) redisstore.Options {
+	c := cfg.Redis
+	o := redisstore.Options{Layout: redisstore.Layout(c.Layout), Timeout: c.Timeout, LeaseTTL: cfg.RateLimiting.LeaseTTL}
+	if c.Mode == config.ModeEmbedded {
+		return o
+	}
+	o.Mode, o.Username, o.Password, o.Database = redisstore.Mode(c.Mode), c.Username, c.Password.Reveal(), c.Database
+	switch c.Mode {
+	case config.ModeStandalone:
+		o.Address = c.Address
+	case config.ModeSentinel:
+		o.SentinelMaster, o.SentinelUsername, o.SentinelPassword = c.Sentinel.Master, c.Sentinel.Username, c.Sentinel.Password.Reveal()
+		fallthrough
+	case config.ModeCluster:
+		o.Addresses = c.Addresses
+	}
+	if o.TLS = c.TLS; c.TLS {
+		o.TLSFiles = redisstore.TLSFiles{CA: c.TLSFiles.CA, Cert: c.TLSFiles.Cert, Key: c.TLSFiles.Key, ServerName: c.TLSServerName}
+	}
+	return o
 }
 
 // openFleet starts gossip, or stands in for a fleet of one.
