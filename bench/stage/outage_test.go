@@ -17,9 +17,6 @@ import (
 // undoes it, and sees both.
 func TestOutageOfEveryKind(t *testing.T) {
 	for _, kind := range bench.OutageKinds {
-		if kind == bench.RedisFailover {
-			continue
-		}
 		cell := bench.Cell{Kind: kind, Policy: "fail_closed"}
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel() // they wait, mostly

