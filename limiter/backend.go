@@ -28,7 +28,7 @@ func (g *Grant) Select(ctx context.Context, candidates []ID) (int, error) {
 	g.Deselect()
 	refusal := &Refusal{Dimension: Backend, Reason: ReasonBlocked, RetryAfter: Never}
 	for i, id := range candidates {
-		d := g.limiter.cfg.backendOf(id, g.demand)
+		d := g.limiter.config().backendOf(id, g.demand)
 		if d.unlimited() {
 			return i, nil
 		}
@@ -65,7 +65,7 @@ func (l *Limiter) pick(ctx context.Context, d *demand) (*picked, *Refusal, error
 	}
 	v, err := l.store.Admit(ctx, d.take)
 	switch {
-	case errors.Is(err, ErrUnavailable) && l.cfg.outage(d.dims) == FailOpen:
+	case errors.Is(err, ErrUnavailable) && l.config().outage(d.dims) == FailOpen:
 		l.metrics.outage.WithLabelValues(string(FailOpen)).Inc()
 		return &picked{d, degradedOpen}, nil, nil
 	case errors.Is(err, ErrUnavailable):

@@ -144,6 +144,8 @@ type Config struct {
 	// Registerer takes the limiter's metrics; nil keeps them private.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger // nil: slog.Default()
+
+	version uint64 // counts changes of a Limiter's
 }
 
 // Validate reports every mistake at once, each naming its field.

@@ -12,6 +12,8 @@ type demand struct {
 	dims   []Dimension // that limit this request, each once
 	tokens int64       // estimated
 	skip   Skip
+
+	version uint64 // of the configuration
 }
 
 // breadth orders dimensions by how many tenants share one bucket of them.
@@ -20,7 +22,7 @@ var breadth = map[Dimension]int{APIKey: 1, User: 2, Team: 3, Model: 4}
 // demandOf lists every limit that applies to r, in the order of Dimensions,
 // request counts before token budgets before in-flight slots.
 func (c Config) demandOf(r Request) *demand {
-	d := &demand{tokens: r.Tokens, skip: r.Skip}
+	d := &demand{tokens: r.Tokens, skip: r.Skip, version: c.version}
 	var rules [len(Dimensions)]Rule // the zero Rule where none applies
 	for i, dim := range Dimensions {
 		id := r.Of(dim)

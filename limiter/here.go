@@ -3,12 +3,15 @@ package limiter
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
-// here is a Store that counts the slots marked Here in this process, and leaves
-// everything else to another Store. A take has such slots only, or none.
+// here is a Store that counts the slots marked Here in this process, settles by the
+// rates in force, and leaves everything else to another Store. A take has such slots only, or none.
 type here struct {
 	Store
+
+	rates atomic.Pointer[rates] // by the configuration in force
 
 	mu   sync.Mutex
 	held map[SlotID]int // no entry is zero
@@ -76,7 +79,7 @@ func (s *here) Admit(ctx context.Context, t Take) (v Verdict, err error) {
 
 // Settle implements Store.
 func (s *here) Settle(f Settlement) {
-	f.Free = s.free(f.Free)
+	f.Free, f.Adjust = s.free(f.Free), s.rates.Load().now(f.Adjust)
 	if len(f.Adjust) > 0 || len(f.Free) > 0 {
 		s.Store.Settle(f)
 	}
@@ -110,7 +113,7 @@ func (s *here) Turns(ctx context.Context, t Turns) (TurnsVerdict, error) {
 		if ok {
 			continue
 		}
-		s.Store.Settle(t.undo(b, rest.Local))
+		s.Settle(t.undo(b, rest.Local))
 		v.Bids[i].State, rest.OK, rest.Full = BidBlocked, false, full
 	}
 	return v, nil

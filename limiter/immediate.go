@@ -121,21 +121,14 @@ func (l *Limiter) takeOf(asks []Ask) (take Take, at []int, err error) {
 		if err := rate.validate(string(a.Bucket.Dimension)); err != nil {
 			return take, nil, err
 		}
-		at[i] = take.add(Charge{Bucket: a.Bucket, Rate: *rate, Cost: a.Cost, InTurn: l.cfg.Fair.inTurn(a.Bucket)})
+		at[i] = take.add(Charge{Bucket: a.Bucket, Rate: *rate, Cost: a.Cost, InTurn: l.config().Fair.inTurn(a.Bucket)})
 	}
 	return take, at, nil
 }
 
 // rateOf is the configured rate of b, nil if there is none.
 func (l *Limiter) rateOf(b BucketID) *Rate {
-	limit, ok := l.cfg.Limits[b.Dimension]
-	switch {
-	case !ok:
-		return nil
-	case b.Class == Tokens:
-		return limit.rule(b.ID).Tokens
-	}
-	return limit.rule(b.ID).Requests
+	return (&rates{l.config()}).of(b)
 }
 
 // policyOf is the outage policy of a take.
@@ -144,7 +137,7 @@ func (l *Limiter) policyOf(t Take) OutagePolicy {
 	for _, c := range t.Charges {
 		dims = append(dims, c.Bucket.Dimension)
 	}
-	return l.cfg.outage(dims)
+	return l.config().outage(dims)
 }
 
 // add appends c, or its cost to a charge of the same bucket, and returns where.

@@ -52,6 +52,7 @@ func (s *lines) again(w *waiter, at place) Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, ln := time.Now(), w.line
+	at = s.timelyLocked(w, at)
 	w.failing = time.Time{}
 	own := at.bucket == ln.bucket
 	if own {

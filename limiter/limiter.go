@@ -17,13 +17,14 @@ const publishEvery = 100 * time.Millisecond
 
 // Limiter admits requests. It is safe for concurrent use.
 type Limiter struct {
-	cfg     Config
-	store   *here
-	fleet   Fleet
-	log     *slog.Logger
-	metrics *metrics
-	lines   *lines
-	running atomic.Int64 // granted and not done
+	cfg      atomic.Pointer[Config] // replaced as a whole
+	changing sync.Mutex             // held by Reconfigure
+	store    *here
+	fleet    Fleet
+	log      *slog.Logger
+	metrics  *metrics
+	lines    *lines
+	running  atomic.Int64 // granted and not done
 
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -41,12 +42,13 @@ func New(cfg Config, store Store, fl Fleet) (*Limiter, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	l := &Limiter{cfg: cfg, store: newHere(store), fleet: fl, log: cfg.Logger, stop: make(chan struct{})}
+	l := &Limiter{store: newHere(store), fleet: fl, log: cfg.Logger, stop: make(chan struct{})}
 	var err error
 	if l.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("limiter: metrics: %w", err)
 	}
 	l.lines = newLines(cfg.Fair, l.store, fl, l.metrics)
+	l.adopt(&cfg)
 	l.stopped.Go(l.publish)
 	return l, nil
 }
@@ -60,7 +62,7 @@ func (l *Limiter) publish() {
 		case <-l.stop:
 			return
 		case now := <-tick.C:
-			l.metrics.timeOutage(l.cfg, l.store.Health().Usable, publishEvery)
+			l.metrics.timeOutage(*l.config(), l.store.Health().Usable, publishEvery)
 			l.fleet.Publish(l.lines.share(now), l.running.Load())
 		}
 	}
@@ -82,7 +84,7 @@ func (l *Limiter) Admit(ctx context.Context, r Request) (*Grant, error) {
 	if r.Tokens < 0 {
 		return nil, fmt.Errorf("limiter: token estimate %d is negative", r.Tokens)
 	}
-	d := l.cfg.demandOf(r)
+	d := l.config().demandOf(r)
 	if d.unlimited() {
 		return l.grant(d, Verdict{}), nil
 	}
@@ -119,7 +121,7 @@ func (l *Limiter) ask(ctx context.Context, d *demand) (grant *Grant, refusal *Re
 func (l *Limiter) decide(d *demand, v Verdict, err error) (grant *Grant, refusal *Refusal, at *place, _ error) {
 	switch {
 	case errors.Is(err, ErrUnavailable):
-		if l.cfg.outage(d.dims) == FailOpen {
+		if l.config().outage(d.dims) == FailOpen {
 			l.metrics.outage.WithLabelValues(string(FailOpen)).Inc()
 			grant, refusal = l.open(d)
 			return grant, refusal, nil, nil
@@ -173,19 +175,19 @@ func (l *Limiter) grant(d *demand, v Verdict) *Grant {
 
 // waiter returns r as somebody who may stand in a line, nil if it may not.
 func (l *Limiter) waiter(r Request, d *demand) *waiter {
-	if !l.cfg.Fair.Enabled || r.Anonymous || r.Skip&SkipQueue != 0 {
+	if !l.config().Fair.Enabled || r.Anonymous || r.Skip&SkipQueue != 0 {
 		return nil
 	}
-	tenant, ok := l.cfg.Fair.tenant(r)
+	tenant, ok := l.config().Fair.tenant(r)
 	if !ok {
 		return nil
 	}
 	now := time.Now()
-	deadline := now.Add(l.cfg.Fair.MaxWait)
+	deadline := now.Add(l.config().Fair.MaxWait)
 	if !r.Deadline.IsZero() && r.Deadline.Before(deadline) {
 		deadline = r.Deadline
 	}
-	return newWaiter(d, tenant, now, deadline)
+	return newWaiter(r, d, tenant, now, deadline)
 }
 
 // wait holds w in a line until the store admits it, its budget is over, its
@@ -210,6 +212,9 @@ func (l *Limiter) wait(ctx context.Context, w *waiter, at place, last *Refusal) 
 			return nil, refusal
 		}
 		if a.ask {
+			if w.demand.unlimited() { // since a change of limits
+				return l.served(l.grant(w.demand, Verdict{}), w), nil
+			}
 			take := w.demand.take
 			take.Waited = true
 			a.verdict, a.err = l.store.Admit(ctx, take)
@@ -226,8 +231,7 @@ func (l *Limiter) wait(ctx context.Context, w *waiter, at place, last *Refusal) 
 			l.lines.refuse(w, ReasonClientGone, last)
 			return nil, err
 		case grant != nil:
-			grant.line, grant.waited = l.lines.granted(w), w
-			return grant, nil
+			return l.served(grant, w), nil
 		}
 		last = refusal
 		if next == nil {
@@ -238,6 +242,12 @@ func (l *Limiter) wait(ctx context.Context, w *waiter, at place, last *Refusal) 
 			return nil, l.lines.refuse(w, reason, last)
 		}
 	}
+}
+
+// served ends the wait of w with its grant.
+func (l *Limiter) served(grant *Grant, w *waiter) *Grant {
+	grant.line, grant.waited = l.lines.granted(w), w
+	return grant
 }
 
 // Drain refuses every waiter, and everyone who would begin to wait, with

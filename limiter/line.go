@@ -26,13 +26,16 @@ const (
 
 // lines holds every wait line of this process and their common bounds.
 type lines struct {
-	cfg     FairConfig
 	store   Store
 	fleet   Fleet
 	metrics *metrics
 	calls   sync.WaitGroup // calls for turns under way
+	byCost  bool           // the discipline shares cost, and wants to know the real one
 
 	mu       sync.Mutex
+	cfg      FairConfig
+	version  uint64                // of the configuration
+	demandOf func(Request) *demand // by it
 	byBucket map[BucketID]*line
 	depth    map[ID]int // waiters by tenant; no entry is zero
 	total    int        // waiters, the sum of depth
@@ -68,6 +71,8 @@ type order interface {
 	ready(now time.Time) (time.Time, bool)
 	ahead(w *waiter) int
 	length() int
+	reweigh(Tenant)
+	Wake() // nobody rests any more
 	loads(n int) []fairq.Load
 	Dump(io.Writer)
 }
@@ -84,7 +89,7 @@ type place struct {
 
 func newLines(cfg FairConfig, store Store, fl Fleet, m *metrics) *lines {
 	return &lines{
-		cfg: cfg, store: store, fleet: fl, metrics: m,
+		cfg: cfg, byCost: cfg.Discipline == fairq.DRR || cfg.Discipline == fairq.SFQ, store: store, fleet: fl, metrics: m,
 		byBucket: map[BucketID]*line{}, depth: map[ID]int{}, drained: make(chan struct{}),
 	}
 }
@@ -116,6 +121,7 @@ func (s *lines) join(w *waiter, at place) Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	at = s.timelyLocked(w, at)
 	ln := s.lineLocked(at.bucket, w)
 	s.enterLocked(ln, w, now, at)
 	if ln.turns != nil {
@@ -245,6 +251,7 @@ func (s *lines) pumpLocked(ln *line, now time.Time) {
 		if w == nil {
 			break
 		}
+		s.refreshLocked(w)
 		if wide := s.widerLocked(w); wide != nil {
 			ln.departLocked(w)
 			s.enterLocked(wide, w, now, place{bucket: wide.bucket})

@@ -25,13 +25,14 @@ func (q rounds) hold(until time.Time)                  { q.Hold(until) }
 func (q rounds) ready(now time.Time) (time.Time, bool) { return q.Ready(now) }
 func (q rounds) ahead(w *waiter) int                   { return q.Ahead(&w.item) }
 func (q rounds) length() int                           { return q.Len() }
+func (q rounds) reweigh(t Tenant)                      { q.SetWeight(string(t.ID), t.Weight) }
 func (q rounds) loads(n int) []fairq.Load              { return q.Loads(n) }
 
 // settle tells a discipline by cost what a granted request has really cost, so
 // that tenants are equal in what they use and not in what they estimate. A
 // request that failed used no tokens, but a turn.
 func (s *lines) settle(w *waiter, o Outcome) {
-	if s.cfg.Discipline == "" || s.cfg.Discipline == fairq.SWRR || o.Tokens < 0 && !o.Failed {
+	if !s.byCost || o.Tokens < 0 && !o.Failed {
 		return
 	}
 	s.mu.Lock()
@@ -74,6 +75,7 @@ func (q tagged) hold(until time.Time)                  { q.Hold(until) }
 func (q tagged) ready(now time.Time) (time.Time, bool) { return q.Ready(now) }
 func (q tagged) ahead(w *waiter) int                   { return q.Ahead(&w.bid) }
 func (q tagged) length() int                           { return q.Len() }
+func (q tagged) reweigh(t Tenant)                      { q.SetWeight(string(t.ID), t.Weight) }
 func (q tagged) loads(n int) []fairq.Load              { return q.Loads(n) }
 
 // leads is the order of a line in which each waiter asks for itself, ordered by
@@ -103,8 +105,13 @@ const (
 )
 
 func newLeads(a *accounts, r Rate) *leads {
-	return &leads{Tagged: fairq.NewTagged[*waiter](), accounts: a, perSec: float64(r.Limit) / r.Per.Seconds()}
+	q := &leads{Tagged: fairq.NewTagged[*waiter](), accounts: a}
+	q.pace(r)
+	return q
 }
+
+// pace sets the bucket's rate.
+func (q *leads) pace(r Rate) { q.perSec = float64(r.Limit) / r.Per.Seconds() }
 
 func (q *leads) push(now time.Time, w *waiter) {
 	q.Push(&w.bid, string(w.tenant.ID), w.tenant.Weight, w.cost)
@@ -164,6 +171,7 @@ func (q *leads) remove(w *waiter)                      { q.Remove(&w.bid, false)
 func (q *leads) ready(now time.Time) (time.Time, bool) { return q.Ready(now) }
 func (q *leads) ahead(w *waiter) int                   { return q.Ahead(&w.bid) }
 func (q *leads) length() int                           { return q.Len() }
+func (q *leads) reweigh(t Tenant)                      { q.SetWeight(string(t.ID), t.Weight) }
 func (q *leads) loads(n int) []fairq.Load              { return q.Loads(n) }
 
 func later(a, b time.Time) time.Time {

@@ -149,6 +149,10 @@ func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
 		ln.followAccounts()
 	}
 	t.bids = t.order.Best(now, bidsPerCall+1, t.bids)
+	if s.recastLocked(ln, t.bids) {
+		s.pumpTurnsLocked(ln, now)
+		return
+	}
 	t.calling = true
 	s.asking++
 	call := Turns{
@@ -171,11 +175,13 @@ func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
 		}
 		call.More -= call.Bids[i].Cost
 	}
-	s.calls.Go(func() { s.call(ln, call, waiters) })
+	version := s.version
+	s.calls.Go(func() { s.call(ln, call, waiters, version) })
 }
 
-// call asks the store for turns and tells the waiters.
-func (s *lines) call(ln *line, call Turns, waiters []*waiter) {
+// call asks the store for turns and tells the waiters. What it is told of waits
+// counts as long as the configuration is of that version.
+func (s *lines) call(ln *line, call Turns, waiters []*waiter, version uint64) {
 	v, err := s.store.Turns(context.Background(), call)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,6 +201,8 @@ func (s *lines) call(ln *line, call Turns, waiters []*waiter) {
 		}
 		if v.Wait > 0 {
 			t.busy = now
+		}
+		if v.Wait > 0 && version == s.version {
 			t.next, ln.restTill = now.Add(max(v.Wait, pollFloor, call.Grace-claimGrace)), now.Add(v.Bucket)
 		}
 		for i, w := range waiters {
@@ -233,6 +241,9 @@ func (s *lines) bidLocked(ln *line, w *waiter, now time.Time, v BidVerdict) {
 	default:
 		_, wait, narrower, ok := w.demand.contended(verdict)
 		w.notBefore = now.Add(max(wait, narrower))
+		if w.demand.version != s.version {
+			return // it bids anew, for what it needs now
+		}
 		if ok && !w.notBefore.After(w.deadline) {
 			ln.turns.order.Rest(now, &w.bid, w.notBefore)
 			return

@@ -27,13 +27,17 @@ type answer struct {
 
 // waiter is one request in a line. Its own goroutine sleeps on turn.
 type waiter struct {
-	demand   *demand
-	tenant   Tenant
+	request  Request
+	tenant   Tenant      // its weight changes with the configuration, while it is queued
 	since    time.Time   // when it began to wait
 	deadline time.Time   // when it stops waiting
 	turn     chan answer // of capacity 1
 	cost     float64     // of a turn in its line's pool: 1
 	size     float64     // what disciplines by cost share: its tokens, at least 1
+
+	// demand follows the configuration while the waiter is queued, guarded by
+	// lines.mu; else it stays, and is its goroutine's.
+	demand *demand
 
 	// Guarded by lines.mu.
 	item      fairq.Item[*waiter]    // in a line of rounds
@@ -52,8 +56,11 @@ type waiter struct {
 	}
 }
 
-func newWaiter(d *demand, t Tenant, now, deadline time.Time) *waiter {
-	w := &waiter{demand: d, tenant: t, since: now, deadline: deadline, turn: make(chan answer, 1), cost: 1, size: float64(max(1, d.tokens))}
+func newWaiter(r Request, d *demand, t Tenant, now, deadline time.Time) *waiter {
+	w := &waiter{
+		request: r, demand: d, tenant: t, since: now, deadline: deadline, turn: make(chan answer, 1),
+		cost: 1, size: float64(max(1, d.tokens)),
+	}
 	w.item.Value, w.bid.Value = w, w
 	return w
 }

@@ -28,6 +28,17 @@ func (q *Queue[T]) unpark(now time.Time) {
 	}
 }
 
+// Wake ends the hold and every tenant's rest, because what they waited for has
+// changed: each may be tried now.
+func (q *Queue[T]) Wake() {
+	q.hold = time.Time{}
+	for len(q.parked) > 0 {
+		t := q.parked[0]
+		q.unheap(t)
+		q.sched.enter(t)
+	}
+}
+
 // unheap takes t out of the heap of parked tenants. The heap is written out
 // because container/heap would allocate for its interface values.
 func (q *Queue[T]) unheap(t *tenant[T]) {

@@ -91,6 +91,17 @@ func (q *Tagged[T]) Push(it *TagItem[T], tenant string, weight, cost float64) {
 	q.insert(it, tenant)
 }
 
+// SetWeight changes a tenant's share, finite and > 0, from its next turn on, and
+// reports whether the tenant is known; Push does the same for its own.
+func (q *Tagged[T]) SetWeight(tenant string, weight float64) bool {
+	checkPositive("weight", weight)
+	t := q.tenants[tenant]
+	if t != nil {
+		t.weight = weight
+	}
+	return t != nil
+}
+
 // Return puts an item that was removed unserved back to where it stood. It
 // panics if the item is queued.
 func (q *Tagged[T]) Return(it *TagItem[T], tenant string) { q.insert(it, tenant) }
@@ -278,6 +289,17 @@ func (q *Tagged[T]) Rest(now time.Time, it *TagItem[T], until time.Time) {
 // wake returns tenants whose rest is over.
 func (q *Tagged[T]) wake(now time.Time) {
 	for len(q.resting.all) > 0 && !q.resting.all[0].until.After(now) {
+		t := q.resting.all[0]
+		t.until = time.Time{}
+		q.move(t, t.proper(q))
+	}
+}
+
+// Wake ends the hold and every tenant's rest, because what they waited for has
+// changed: each may be bid for now.
+func (q *Tagged[T]) Wake() {
+	q.hold = time.Time{}
+	for len(q.resting.all) > 0 {
 		t := q.resting.all[0]
 		t.until = time.Time{}
 		q.move(t, t.proper(q))
