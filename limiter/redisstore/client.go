@@ -108,13 +108,16 @@ func (c *client) open(ctx context.Context, addr string, d *net.Dialer, conf *tls
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// trackedConn forgets itself when it is closed.
+// trackedConn forgets itself when it is closed, and what the fence knew: the next
+// connection may lead to another server, and its first fence must not be made by
+// the clock of this one.
 type trackedConn struct {
 	net.Conn
 	client *client
 }
 
 func (t *trackedConn) Close() error {
+	t.client.fence.connected()
 	t.client.mu.Lock()
 	delete(t.client.conns, t)
 	t.client.mu.Unlock()

@@ -86,7 +86,8 @@ type router struct {
 	quit  chan struct{}
 	wg    sync.WaitGroup
 
-	// Of the scout's goroutine alone, and of close after it.
+	// Of openRouter, then of the scout's goroutine alone, and of close after it.
+	opened  bool // new servers are watched from the start
 	known   map[string]*client
 	retired []retiree
 }
@@ -149,6 +150,7 @@ func (r *router) probeAll() {
 	for _, n := range r.table.Load().nodes {
 		r.store.watched.Go(func() { r.store.watch(n) })
 	}
+	r.opened = true
 }
 
 // of returns the server of a home's keys; nil if none is known.
@@ -307,7 +309,7 @@ func (r *router) connect(masters []string) error {
 		}
 		r.known[masters[i]] = m.node
 		m.node.start(s.finish)
-		if len(r.table.Load().nodes) > 0 { // the first are probed and watched by openRouter
+		if r.opened {
 			s.watched.Go(func() { s.watch(m.node) })
 		}
 	}
