@@ -38,7 +38,7 @@ func (c Chaos) WriteJSON(w io.Writer) error {
 }
 
 // outageHead is the first row of what outageCells makes.
-var outageHead = []string{"", "policy", "admitted ÷ limit", "worst second", "refused", "p99 before", "first second", "rest", "detected", "healed", "driver late"}
+var outageHead = []string{"", "policy", "away", "admitted ÷ limit", "worst second", "refused", "p99 before", "first second", "rest", "detected", "healed", "driver late"}
 
 // outageCells is one trouble as a row.
 func outageCells(r *Run, f FaultReport) []string {
@@ -48,7 +48,7 @@ func outageCells(r *Run, f FaultReport) []string {
 		mark = " *"
 	}
 	return []string{
-		strings.TrimPrefix(f.Kind, "redis_") + mark, r.OnOutage,
+		strings.TrimPrefix(f.Kind, "redis_") + mark, r.OnOutage, fmt.Sprintf("%.1fs", f.ForS),
 		fmt.Sprintf("%.2f", o.LimitRatio), fmt.Sprintf("%.2f", f.OverAdmissionRatio),
 		Percent(float64(o.Refused+o.Unavailable) / math.Max(float64(o.Offered), 1)),
 		Millis(o.BaseP99MS), added(o.AddedFirstP99MS), added(o.AddedRestP99MS), unlessNone(f.DetectMS), unlessNone(f.HealMS), Millis(o.DriverLateP99MS),
@@ -82,13 +82,25 @@ replica admits by it alone. Driver late: 99th percentile; beyond %d ms (*) times
 // Heading says what was run where.
 func (c Chaos) Heading() string {
 	r := c[0]
-	late, others := 0.0, 0.0
-	for _, r := range c {
+	return fmt.Sprintf("%d replicas (processes), a limit of %g requests/s (burst %d), %g times as many offered, seed %d; Redis %s, %s, version %s. %s",
+		r.Replicas, r.LimitPerS, r.Burst, outageLoad, r.Seed, r.RedisVersion, r.Machine, r.Version, conditions(c))
+}
+
+// conditions says how good a driver the machine allowed for, and warns of times
+// that mean little.
+func conditions(runs []*Run) string {
+	late, others := 0.0, -1.0
+	for _, r := range runs {
 		late, others = max(late, r.DriverLateP99MS), max(others, r.Load.Others)
 	}
-	return fmt.Sprintf("%d replicas (processes), a limit of %g requests/s (burst %d), %g times as many offered, seed %d; Redis %s, %s, version %s. "+
-		"The driver was late by at most %s in the 99th percentile of a run; other programs used up to %.1f CPUs",
-		r.Replicas, r.LimitPerS, r.Burst, outageLoad, r.Seed, r.RedisVersion, r.Machine, r.Version, Millis(late), others)
+	text := fmt.Sprintf("The driver was late by at most %s (p99 of a run)", Millis(late))
+	if others >= 0 {
+		text += fmt.Sprintf("; other programs used up to %.1f of %g CPUs", others, runs[0].Load.CPUs)
+	}
+	if late > lateBound {
+		text += fmt.Sprintf(". Beyond %d ms, times say more about the machine than about the fleet", lateBound)
+	}
+	return text
 }
 
 // WriteText writes the table for a terminal.

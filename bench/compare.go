@@ -106,6 +106,7 @@ func (c Comparison) WriteText(w io.Writer) error {
 	if cells := outages(c); len(cells) > 1 {
 		fmt.Fprintf(&b, "\n%s\n%s\n", Table(cells), outageLegend)
 	}
+	fmt.Fprintf(&b, "\n%s.\n", conditions(c))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -113,7 +114,7 @@ func (c Comparison) WriteText(w io.Writer) error {
 // WriteMarkdown writes the whole report as a document.
 func (c Comparison) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n%s.\n%s; version %s.\n\n", c[0].Scenario, c.Heading(), c[0].Machine, c[0].Version)
+	fmt.Fprintf(&b, "# %s\n\n%s.\n%s; version %s. %s.\n\n", c[0].Scenario, c.Heading(), c[0].Machine, c[0].Version, conditions(c))
 	markdown(&b, c.table())
 	b.WriteString("\n## Tenants\n\nRequests received of those entitled to, by weighted max-min fairness over what each really asked for.\n\n")
 	markdown(&b, c.tenantTable())

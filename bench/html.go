@@ -19,6 +19,7 @@ var colours = []string{"fifo", "replica", "gossip", "exact"}
 // page is what the template shows.
 type page struct {
 	Scenario, Heading, Machine, Version string
+	Conditions                          string
 	Scopes, Colours                     []string
 	Figures, Tenants, Cost, Faults      [][]string
 	Outages                             [][]string // nil: the store was never away
@@ -29,7 +30,7 @@ type page struct {
 // WriteHTML writes the report as one page that needs nothing else.
 func (c Comparison) WriteHTML(w io.Writer) error {
 	p := page{
-		Scenario: c[0].Scenario, Heading: c.Heading(), Machine: c[0].Machine, Version: c[0].Version,
+		Scenario: c[0].Scenario, Heading: c.Heading(), Machine: c[0].Machine, Version: c[0].Version, Conditions: conditions(c),
 		Colours: colours, Figures: c.table(), Tenants: c.tenantTable(), Cost: c.costTable(),
 		Bars: c.bars(), Time: c.overTime(), Shares: c.shares(), Waits: c.waits(),
 	}
