@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"crypto/tls"
 	"strings"
 	"testing"
 	"time"
@@ -85,5 +86,38 @@ func TestOptions(t *testing.T) {
 	o, err := Options{Address: "redis:6379", TLS: true}.withDefaults()
 	if err != nil || o.TLSConfig.ServerName != "redis" || o.Incarnation == 0 || o.Timeout != DefaultTimeout {
 		t.Fatalf("defaults: %+v, %v", o, err)
+	}
+}
+
+// TestOptionModes: what belongs to another mode is a mistake, not ignored.
+func TestOptionModes(t *testing.T) {
+	nodes := []string{"a:1", "b:2"}
+	for _, c := range []struct {
+		o    Options
+		want string // "": fine
+	}{
+		{Options{Mode: ModeCluster, Addresses: nodes, Layout: LayoutTenant}, ""},
+		{Options{Mode: ModeSentinel, Addresses: nodes, SentinelMaster: "m", SentinelUsername: "u", SentinelPassword: "p", Database: 3}, ""},
+		{Options{Address: "a:1", Layout: LayoutTenant}, ""},
+		{Options{}, `address ""`},
+		{Options{Mode: "replicated", Address: "a:1"}, `mode "replicated"`},
+		{Options{Address: "a:1", Layout: "shards"}, `layout "shards"`},
+		{Options{Address: "a:1", Addresses: nodes}, "want address alone"},
+		{Options{Mode: ModeCluster, Address: "a:1", Addresses: nodes}, "want addresses"},
+		{Options{Mode: ModeCluster}, "no addresses"},
+		{Options{Mode: ModeCluster, Addresses: []string{"a:1", "b"}}, `address "b"`},
+		{Options{Mode: ModeCluster, Addresses: nodes, Database: 1}, "a cluster has only 0"},
+		{Options{Mode: ModeCluster, Addresses: nodes, SentinelMaster: "m"}, "sentinel settings"},
+		{Options{Mode: ModeSentinel, Addresses: nodes}, "no sentinel master"},
+		{Options{Address: "a:1", TLSFiles: TLSFiles{CA: "x"}}, "without TLS"},
+		{Options{Address: "a:1", TLS: true, TLSConfig: &tls.Config{}, TLSFiles: TLSFiles{CA: "x"}}, "set one of them"},
+		{Options{Address: "a:1", TLS: true, TLSFiles: TLSFiles{CA: "/nowhere"}}, "tls ca"},
+		{Options{Address: "a:1", TLS: true, TLSFiles: TLSFiles{CA: "call.go"}}, "no certificate in it"},
+		{Options{Address: "a:1", TLS: true, TLSFiles: TLSFiles{Cert: "call.go"}}, "tls cert"},
+	} {
+		_, err := c.o.withDefaults()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: got %v, want %q", c.o, err, c.want)
+		}
 	}
 }

@@ -105,6 +105,43 @@ func TestFenceAfterPromotion(t *testing.T) {
 	})
 }
 
+// TestStartsWhileDown: a store begins unusable while nobody answers, and becomes
+// usable by itself, in every mode.
+func TestStartsWhileDown(t *testing.T) {
+	for _, o := range []redisstore.Options{
+		{Mode: redisstore.ModeCluster, Addresses: []string{"10.0.0.1:6379", "10.0.0.2:6379"}},
+		{Mode: redisstore.ModeSentinel, Addresses: []string{"10.0.0.1:6379", "10.0.0.2:6379"}, SentinelMaster: "m"},
+	} {
+		t.Run(string(o.Mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFarm(t, 2)
+				for _, l := range f.links {
+					l.Cut()
+				}
+				o.DialCtxFn = f.dial
+				s := newStore(t, o)
+				if _, err := s.Admit(t.Context(), oneTake(10, 0)); !errors.Is(err, limiter.ErrUnavailable) || s.Health().Usable {
+					t.Fatalf("nobody answers: got %v, %+v", err, s.Health())
+				}
+				time.Sleep(10 * time.Second)
+				for _, l := range f.links {
+					l.Mend()
+				}
+				time.Sleep(time.Second)
+				mustAdmit(t, s, oneTake(10, 0))
+				f.links[0].Freeze() // whoever was met late is watched, too
+				time.Sleep(time.Second)
+				if s.Health().Usable {
+					t.Errorf("hung for a second: got %+v", s.Health())
+				}
+				f.links[0].Thaw()
+				time.Sleep(2 * time.Second)
+				mustAdmit(t, s, oneTake(10, 0))
+			})
+		})
+	}
+}
+
 // TestOldViews: of two nodes that claim a slot, the one with the greater epoch
 // owns it, whoever tells.
 func TestOldViews(t *testing.T) {
