@@ -184,6 +184,9 @@ func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
 	// Only what is true of this refusal is said; see details.
 	h, d := x.Header(), &details{LimitType: r.LimitType(), Reason: string(r.Reason)}
 	f.details = d
+	if r.Degraded != "" {
+		h.Set("x-headway-degraded", r.Degraded)
+	}
 	var secs int64
 	if r.RetryAfter == limiter.Never {
 		h.Set("x-should-retry", "false")

@@ -49,7 +49,7 @@ func (t *turns) hear(now time.Time, v TurnsVerdict) {
 	if t.local = v.Local; v.Local {
 		t.pace = pace{}
 	} else {
-		t.hear(now, v)
+		t.pace.hear(now, v.After)
 	}
 }
 
@@ -194,7 +194,7 @@ func (s *lines) call(ln *line, call Turns, waiters []*waiter, version uint64) {
 			s.tellLocked(w, answer{err: err})
 		}
 	} else {
-		t.pace.hear(now, v.After)
+		t.hear(now, v)
 		t.next = now
 		if len(waiters) > 0 {
 			ln.restTill = now

@@ -21,6 +21,7 @@ import (
 	"github.com/headway-limiter/headway/gateway"
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/limiter"
+	"github.com/headway-limiter/headway/limiter/localshare"
 	"github.com/headway-limiter/headway/limiter/redisstore"
 	"github.com/headway-limiter/headway/limiter/storetest"
 )
@@ -37,6 +38,7 @@ type member struct {
 	gateway *gateway.Gateway
 	limiter *limiter.Limiter
 	store   *redisstore.Store
+	share   *localshare.Store
 	link    *storetest.Link
 	node    *gossip.Node
 	dead    atomic.Bool
@@ -132,7 +134,13 @@ func (s *sim) join() *member {
 	}
 	limits := s.cfg.Limiter()
 	limits.Logger = s.log
-	if m.limiter, err = limiter.New(limits, m.store, m.node); err != nil {
+	m.share, err = localshare.New(localshare.Options{
+		Inner: m.store, Registry: m.store, Fleet: m.node, Policy: limits.OutageOf, Logger: s.log,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if m.limiter, err = limiter.New(limits, m.share, m.node); err != nil {
 		s.t.Fatal(err)
 	}
 	m.gateway, err = gateway.New(s.cfg, m.limiter, gateway.Options{
@@ -155,7 +163,7 @@ func (s *sim) crash(m *member) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	m.node.Close(gone)
-	m.store.Close(gone)
+	m.share.Close(gone)
 }
 
 func (s *sim) close() {
@@ -184,6 +192,8 @@ type answer struct {
 	waited    time.Duration
 	estimated time.Duration
 	scope     string
+	degraded  string
+	sent      time.Time
 }
 
 // ask sends one request of a tenant to m and reads the whole answer.
@@ -194,7 +204,7 @@ func (s *sim) ask(ctx context.Context, m *member, tenant string) answer {
 	r.Header.Set(bench.HeaderTenant, tenant)
 	w, start := httptest.NewRecorder(), time.Now()
 	m.gateway.Handler().ServeHTTP(w, r)
-	a := answer{status: w.Code, took: time.Since(start), scope: w.Header().Get("X-Fair-Queue-Scope")}
+	a := answer{status: w.Code, took: time.Since(start), scope: w.Header().Get("X-Fair-Queue-Scope"), degraded: w.Header().Get("X-Headway-Degraded"), sent: start}
 	a.position, _ = strconv.Atoi(w.Header().Get("X-Fair-Queue-Position"))
 	ms := func(name string) time.Duration {
 		n, _ := strconv.Atoi(w.Header().Get(name))

@@ -21,6 +21,7 @@ import (
 	"github.com/headway-limiter/headway/gateway"
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/limiter"
+	"github.com/headway-limiter/headway/limiter/localshare"
 	"github.com/headway-limiter/headway/limiter/redisstore"
 )
 
@@ -45,7 +46,8 @@ type Replica struct {
 
 	embedded *Embedded // nil unless redis.mode is embedded
 	store    *redisstore.Store
-	node     *gossip.Node // nil without gossip
+	share    *localshare.Store // what the limiter asks: store, or shares while it is out
+	node     *gossip.Node      // nil without gossip
 	limiter  *limiter.Limiter
 	gateway  *gateway.Gateway
 	service  *service // nil without a rate limit service
@@ -88,7 +90,10 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	}
 	limits := cfg.Limiter()
 	limits.Registerer, limits.Logger = r.registry, r.log
-	if r.limiter, err = limiter.New(limits, r.store, peers); err != nil {
+	if err := r.openShare(limits); err != nil {
+		return nil, err
+	}
+	if r.limiter, err = limiter.New(limits, r.share, peers); err != nil {
 		return nil, err
 	}
 	r.gateway, err = gateway.New(cfg, r.limiter, gateway.Options{
@@ -144,6 +149,19 @@ func storeOptions(cfg *config.Config) redisstore.Options {
 		o.TLSFiles = redisstore.TLSFiles{CA: c.TLSFiles.CA, Cert: c.TLSFiles.Cert, Key: c.TLSFiles.Key, ServerName: c.TLSServerName}
 	}
 	return o
+}
+
+// openShare puts local shares in front of the store. Without gossip the store
+// alone counts replicas, for one that sees nobody might be one of many.
+func (r *Replica) openShare(limits limiter.Config) (err error) {
+	o := localshare.Options{
+		Inner: r.store, Registry: r.store, Policy: limits.OutageOf, Logger: r.log, Registerer: r.registry,
+	}
+	if r.node != nil {
+		o.Fleet = r.node
+	}
+	r.share, err = localshare.New(o)
+	return err
 }
 
 // openFleet starts gossip, or stands in for a fleet of one.
@@ -273,7 +291,9 @@ func (r *Replica) close(ctx context.Context) error {
 	if r.limiter != nil {
 		r.limiter.Close()
 	}
-	if r.store != nil {
+	if r.share != nil {
+		errs = append(errs, r.share.Close(ctx)) // and the store behind
+	} else if r.store != nil {
 		errs = append(errs, r.store.Close(ctx))
 	}
 	if r.node != nil {

@@ -16,10 +16,12 @@ const (
 	windowSlots = 10
 	windowStep  = 100 * time.Millisecond // the window is windowSlots steps: 1 s
 
-	// A probe costs one call, so there is no reason to wait long: with the
-	// longest phase of 1 s a store heals within 2 s of its server, probe included.
-	openFirst = 500 * time.Millisecond
-	openMost  = time.Second
+	// A probe costs one call, so there is no reason to wait long: a store heals
+	// within 1 s of its server, probe included. By as much replicas part at the
+	// end of an outage, when those that have noticed spend what the others, still
+	// by themselves, spend too.
+	openFirst = 250 * time.Millisecond
+	openMost  = 500 * time.Millisecond
 )
 
 // breaker decides whether Redis is worth asking. Closed: yes. Open: no, until a

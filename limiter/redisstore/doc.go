@@ -81,7 +81,7 @@
 // full server is not taken for a healthy one, closes it, if it is answered in
 // time. The first goes out at once, and another whenever one is answered late:
 // a hang of 200 ms ends with the hang, and a server that stays slow stays out.
-// Without any answer they go out after 0.5 s, then each second. The same probe
+// Without any answer they go out after 0.25 s, then twice a second. The same probe
 // runs when nothing has succeeded for a while, so that trouble shows without
 // traffic.
 package redisstore

@@ -13,7 +13,7 @@ import (
 )
 
 // A server that refuses connections is asked once when the breaker opens, then
-// after 0.5 s and each second, however many callers there are.
+// after 0.25 s and each half second, however many callers there are.
 func TestDownIsAskedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		link := storetest.NewBubble(t).Link()
@@ -27,12 +27,12 @@ func TestDownIsAskedRarely(t *testing.T) {
 		hammer(s, time.Now().Add(time.Second)) // trips
 		before := dials.Load()
 		hammer(s, time.Now().Add(10*time.Second))
-		if n := dials.Load() - before; n < 8 || n > 14 {
-			t.Errorf("%d connections tried in 10 s, want about one each second", n)
+		if n := dials.Load() - before; n < 18 || n > 28 {
+			t.Errorf("%d connections tried in 10 s, want about two each second", n)
 		}
 		link.Mend()
 		mended := time.Now()
-		if last, _ := hammer(s, mended.Add(3*time.Second)); last.Sub(mended) > 1200*time.Millisecond {
+		if last, _ := hammer(s, mended.Add(3*time.Second)); last.Sub(mended) > 700*time.Millisecond {
 			t.Errorf("still failing %v after it was up again", last.Sub(mended))
 		}
 	})

@@ -1,0 +1,124 @@
+package localshare
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// Turns implements limiter.Store.
+func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdict, error) {
+	mine, slots := s.shareOfTurns(t)
+	if mine && s.before(slots) {
+		return s.serve(t, nil), nil
+	}
+	v, err := s.inner.Turns(ctx, t)
+	switch {
+	case err == nil:
+		s.followTurns(t, v)
+		return v, nil
+	case !mine || !errors.Is(err, limiter.ErrUnavailable) || ctx.Err() != nil || !s.informed():
+		return v, err
+	}
+	return s.serve(t, err), nil
+}
+
+// shareOfTurns reports whether this store decides any bid of t in an outage, and
+// whether it decides all of them and some need slots.
+func (s *Store) shareOfTurns(t limiter.Turns) (mine, slots bool) {
+	pool := s.policyOf(t.Pool.Dimension)
+	mine = pool == limiter.LocalShare
+	closed := false
+	for _, b := range t.Bids {
+		rest, _ := s.share(b.Rest)
+		switch stricter(pool, rest) {
+		case limiter.LocalShare:
+			mine, slots = true, slots || len(b.Rest.Slots) > 0
+		case limiter.FailClosed:
+			closed = true
+		}
+	}
+	return mine && pool != limiter.FailClosed, slots && !closed
+}
+
+// followTurns takes over what the store has decided on t. It tells the pool's
+// level only by what the first bid left still lacks.
+func (s *Store) followTurns(t limiter.Turns, v limiter.TurnsVerdict) {
+	granted, head := int64(0), int64(-1)
+	for i, b := range t.Bids {
+		switch v.Bids[i].State {
+		case limiter.BidGranted:
+			granted += b.Cost
+		case limiter.BidWaits:
+			if head < 0 {
+				head = b.Cost
+			}
+		}
+		if v.Bids[i].State != limiter.BidWaits {
+			rest := v.Bids[i].Rest
+			rest.OK = v.Bids[i].State == limiter.BidGranted
+			s.follow(b.Rest, rest)
+		}
+	}
+	s.recover(time.Now(), true)
+	if s.policyOf(t.Pool.Dimension) != limiter.LocalShare || t.Rate.Limit == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, burst := s.clock.at(time.Now()), micro(t.Rate.Burst, 1)
+	level := burst
+	if b := s.buckets[t.Pool]; b != nil {
+		b.advance(now, t.Rate, burst)
+		level = b.level
+	}
+	level -= micro(granted, 1)
+	if head >= 0 && v.Bucket > 0 {
+		level = min(level, micro(head, 1)-flow(v.Bucket.Microseconds(), t.Rate))
+	}
+	s.levelLocked(now, limiter.Charge{Bucket: t.Pool, Rate: t.Rate}, level)
+}
+
+// serve gives turns by the share of the pool, in the order of the bids, until it
+// does not cover the next. err is the store's, for bids that must not be decided
+// without it.
+func (s *Store) serve(t limiter.Turns, err error) limiter.TurnsVerdict {
+	now, broken := time.Now(), !s.inner.Health().Usable
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beginLocked(now, broken)
+	v := limiter.TurnsVerdict{Local: true, Wait: limiter.Never, Bucket: limiter.Never, Bids: make([]limiter.BidVerdict, len(t.Bids))}
+	pool := s.policyOf(t.Pool.Dimension)
+	granted := 0
+	for i, b := range t.Bids {
+		out := &v.Bids[i]
+		out.Since, out.Rest.Local = limiter.Unknown, true
+		policy, _ := s.share(b.Rest)
+		switch {
+		case stricter(pool, policy) == limiter.FailClosed:
+			out.Err = err
+			continue
+		case v.Wait != limiter.Never:
+			continue // behind the one that waits for the pool
+		case granted == t.Most:
+			v.Wait, v.Bucket = 0, 0
+			continue
+		}
+		rest := s.checkLocked(now, b.Rest)
+		if !rest.OK {
+			out.State, out.Rest = limiter.BidBlocked, rest
+			continue
+		}
+		whole := limiter.Take{Charges: []limiter.Charge{{Bucket: t.Pool, Rate: t.Rate, Cost: b.Cost}}}
+		if verdict := s.decideLocked(now, whole); !verdict.OK {
+			v.Wait = verdict.Charges[0].Wait
+			v.Bucket = v.Wait
+			continue
+		}
+		out.State, out.Rest = limiter.BidGranted, s.decideLocked(now, b.Rest)
+		granted++
+	}
+	return v
+}
