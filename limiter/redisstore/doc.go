@@ -13,8 +13,8 @@
 //
 //	workers × batch + queue ≈ 1,000
 //
-// calls are outstanding, whatever the number of callers, and a frozen server
-// costs each of them exactly its deadline. Batching is also what makes up for
+// calls are outstanding at a server, whatever the number of callers, and a frozen
+// one costs each of them exactly its deadline. Batching is also what makes up for
 // the two hand-offs between goroutines.
 //
 // Three things keep a call whose caller has gone from taking anything:
@@ -24,15 +24,77 @@
 //     by every reply from both sides: redis - received ≤ offset ≤ redis - sent.
 //     The store keeps the greatest lower bound of the last 10 to 20 s, drops it
 //     when an upper bound contradicts it (the server's clock went back) or a
-//     connection is made (perhaps to another server), and then asks TIME first.
-//     Being a lower bound, it makes fences early, never late.
+//     connection ends (the next may lead to another server), and then asks TIME
+//     first. Being a lower bound, it makes fences early, never late; a fence that
+//     turns out too early changed nothing, and its call is sent again.
 //   - Give-back. A reply that arrives too late and says granted is undone.
 //   - The sequence of slots (package limiter/memstore has that theory): the next
 //     statement of the replica's true count heals whatever was lost.
 //
-// Nothing is sent twice unless the reply proves that nothing ran (NOSCRIPT, an
-// overtaken slot, a fence that came too early). Settlements are the exception,
-// by rules of their own: see lua/settle.lua.
+// Nothing is sent twice unless the reply proves that nothing ran: NOSCRIPT, an
+// overtaken slot, a fence that came too early, and what servers say of keys that
+// are elsewhere or not at hand, MOVED, ASK, TRYAGAIN, LOADING, CLUSTERDOWN. All of
+// it happens inside the caller's one budget. Settlements are the exception, by
+// rules of their own: see lua/settle.lua.
+//
+// # Several servers
+//
+// There are three modes: one server; the master that sentinels name; the masters
+// of a Redis Cluster. The client library can do the latter two itself, but hides
+// which server a call went to and blocks callers while it looks for another. Here
+// it only ever serves one address. A router keeps a table of who decides what,
+// and one client for each server: its own connection, queue, workers, fence and
+// breaker. A server that hangs takes neither a worker nor time from the others,
+// and
+//
+//   - the fence of a call is always made of the clock of the server it goes to.
+//     Clocks of servers need not agree. A server that is promoted, or met for the
+//     first time, has a client of its own, which knows nothing yet and asks TIME;
+//   - the breaker is about one server. Of one that is dead, three callers or so
+//     find out by waiting; from then on calls that need its keys fail at once, all
+//     others pass, and its probe goes on. A breaker for the whole would either stop
+//     everybody for one server or never open.
+//
+// A scout looks for changes on a goroutine of its own: each second, within 100 ms
+// when a reply or a breaker tells of trouble, and every 100 ms while it lasts. Of
+// a cluster it merges the views of up to four masters by the cluster's own rule:
+// who claims a slot with the greatest configuration epoch owns it. So the old view
+// of a master that wakes from a freeze counts for nothing. Of sentinels it takes
+// the answer with the greatest epoch. A call that meets the old owner of a slot is
+// told MOVED, which names the new one, and follows it at once.
+//
+// Health says unusable when no tenant can be served: in [LayoutSingle] when the
+// server of the one slot is, in [LayoutTenant] when all servers are. Otherwise it
+// is usable, and its state tells of the server in trouble.
+//
+// A failover loses what the old master had acknowledged and not yet replicated,
+// about a network round trip's worth, and, where a master is cut off from the
+// others but not from replicas of Headway, all it accepts until sentinels or
+// nodes have replaced it and the scout has heard. min-replicas-to-write 1 bounds
+// the latter to min-replicas-max-lag. Lost grants are grants too many, lost
+// settlements charges too few; slots are stated again by every replica as soon as
+// the table changes.
+//
+// # Two calls
+//
+// In [LayoutTenant] the keys of a tenant lie in a slot of their own (Home), those
+// that tenants share in another, so that a cluster's masters share the work. A
+// script reaches one slot, so a request that needs both is two calls inside one
+// budget: first the tenant's part, then the shared part. If the second is refused
+// or fails, the first is given back by a settlement: at once in this replica's own
+// table, at most once in Redis, exactly once where it took a slot. With
+// granted(first) ≥ granted(request) at every instant, and likewise for the second,
+//
+//	Σ admitted ≤ Σ taken - Σ given back ≤ burst + limit·t      on both sides
+//
+// whatever is lost: a lost give-back, like a request between its two calls, only
+// admits less. The tenant's part comes first because its refusals are the more
+// frequent ones, and cost nothing but one look at the shared part, without taking,
+// to tell of the longest wait.
+//
+// Turns ([Store.Turns]) are taken first, together with what lies beside the pool;
+// then each bid that had its turn takes the rest at its home. Where that refuses,
+// the turn is given back, tokens and finish tag in one step.
 //
 // # Slots of one replica
 //
@@ -70,11 +132,17 @@
 //
 // Redis must not evict: a bucket that is evicted is full again. Set
 // maxmemory-policy noeviction, under which a full server is an outage that the
-// outage policy decides about.
+// outage policy decides about. In a cluster set cluster-require-full-coverage no,
+// or one dead master without a replica stops all others.
+//
+// A slot on its way to another master is torn apart for a while: calls whose keys
+// are on both sides, or new, are answered TRYAGAIN, and fail when their budget is
+// over. Nothing runs twice. In layout single that is every call, so move slot 3315
+// (of {hw}) when it does not matter; the slot of a tenant takes a few ms.
 //
 // # Breaker
 //
-// Open after 3 failures of the server (a timeout, a connection lost or refused,
+// One of each server. Open after 3 failures of the server (a timeout, a connection lost or refused,
 // LOADING, READONLY and the like) with no success between them, or when half of
 // at least 20 calls within a second failed in any way. While it is open every
 // call fails at once. One probe at a time, which writes, so that a read-only or

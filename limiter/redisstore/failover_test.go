@@ -139,7 +139,8 @@ func TestSentinelFailover(t *testing.T) {
 	p := redisproc.StartSentinels(t)
 	const budget = 200 * time.Millisecond
 	s := newStore(t, redisstore.Options{
-		Mode: redisstore.ModeSentinel, Addresses: p.Addrs(), SentinelMaster: redisproc.MasterName, Timeout: budget,
+		Mode: redisstore.ModeSentinel, Addresses: p.Addrs(), SentinelMaster: redisproc.MasterName,
+		SentinelUsername: redisproc.Scout, SentinelPassword: redisproc.Scout, Timeout: budget,
 	})
 	n := newTenant(limiter.Hash(limiter.Team, "team"), true)
 	storetest.Eventually(t, healing, "usable", usable(s))

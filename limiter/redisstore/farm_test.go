@@ -46,7 +46,7 @@ func newFarm(t *testing.T, n int) *farm {
 	var ticking sync.WaitGroup
 	ticking.Go(func() {
 		for ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 			f.tick()
 		}
 	})

@@ -212,7 +212,9 @@ func (s *Store) finishTurn(ctx context.Context, t limiter.Turns, b limiter.Bid, 
 	if err != nil {
 		out.State, out.Err = limiter.BidWaits, err
 	}
-	out.Finish -= float64(b.Cost) / b.Weight
+	if t.Slots.ID == "" { // its tag is given back as well
+		out.Finish -= float64(b.Cost) / b.Weight
+	}
 }
 
 // turnBack is the settlement that undoes a granted bid; of slots, all but its tag.

@@ -22,6 +22,10 @@ const (
 	// it for dead.
 	DownAfter = 500
 
+	// Scout is the name and the password of a user of the sentinels who may only
+	// ask for the master.
+	Scout = "scout"
+
 	sentinels = 3
 )
 
@@ -62,7 +66,8 @@ sentinel monitor %[3]s 127.0.0.1 %s 2
 sentinel down-after-milliseconds %[3]s %[5]d
 sentinel failover-timeout %[3]s 5000
 sentinel parallel-syncs %[3]s 1
-`, w.port, w.dir, MasterName, s.Master.port, DownAfter)
+user %[6]s on >%[6]s -@all +@connection +sentinel|get-master-addr-by-name +sentinel|master
+`, w.port, w.dir, MasterName, s.Master.port, DownAfter, Scout)
 	path := filepath.Join(w.dir, "sentinel.conf")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		w.t.Fatal(err)
