@@ -149,9 +149,14 @@ func TestUnreachableUpstreamsArePassedOver(t *testing.T) {
 		if n := r.left(limiter.User, limiter.Tokens, "ann", 1000); n != 970 {
 			t.Errorf("%d of 1000 tokens are left, want 970", n)
 		}
-		for _, name := range []string{"one", "three"} {
-			r.dead.Delete(name + ".test:80")
+		if n := r.left(limiter.Backend, limiter.Tokens, "three", 100); n != 100 {
+			t.Errorf("three, which was never reached either, has %d of 100 tokens left", n)
 		}
+		r.dead.Delete("three.test:80")
+		r.serves("three", completion)
+		// One is down, the others are exhausted: still not all of them.
+		r.must(http.StatusBadGateway, "/v1/completions", completion, as("secret-a"))
+		r.dead.Delete("one.test:80")
 		r.serves("one", completion)
 		time.Sleep(10 * time.Second)
 		r.dead.Store("one.test:80", true)

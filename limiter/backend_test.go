@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headway-limiter/headway/fleet"
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/memstore"
 )
@@ -280,5 +281,67 @@ func TestSkipQueue(t *testing.T) {
 			}
 			(<-done).Done(limiter.Outcome{})
 		})
+	}
+}
+
+// alone is a store whose verdicts on some dimensions are this replica's own, as
+// while the server is out.
+type alone struct {
+	limiter.Store
+	dims    map[limiter.Dimension]bool
+	settled map[limiter.Dimension]bool // as whose word each dimension was settled
+}
+
+func (s *alone) Admit(ctx context.Context, k limiter.Take) (limiter.Verdict, error) {
+	v, err := s.Store.Admit(ctx, k)
+	v.Local = s.dims[k.Charges[0].Bucket.Dimension]
+	return v, err
+}
+
+func (s *alone) Settle(f limiter.Settlement) {
+	for _, a := range f.Adjust {
+		s.settled[a.Bucket.Dimension] = f.Local
+	}
+	s.Store.Settle(f)
+}
+
+// What was taken by this replica's word is settled by it, and the rest by the
+// store's, whichever way a request ends.
+func TestBackendIsSettledWhereItWasTaken(t *testing.T) {
+	for _, local := range []map[limiter.Dimension]bool{
+		{}, {limiter.User: true}, {limiter.Backend: true}, {limiter.User: true, limiter.Backend: true},
+	} {
+		for name, end := range map[string]func(*limiter.Grant){
+			"done":       func(g *limiter.Grant) { g.Done(limiter.Outcome{Tokens: 10}) },
+			"void":       func(g *limiter.Grant) { g.Done(limiter.Outcome{Void: true}) },
+			"deselected": func(g *limiter.Grant) { g.Deselect(); g.Done(limiter.Outcome{Tokens: 10}) },
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				store := &alone{memstore.New().Replica(memstore.Options{}), local, map[limiter.Dimension]bool{}}
+				l, err := limiter.New(backends(), store, fleet.Solo("test"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				req := user("ann")
+				req.Tokens = 60
+				g, err := l.Admit(context.Background(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := g.Select(context.Background(), list("b")); err != nil {
+					t.Fatal(err)
+				}
+				if got := g.Degraded() == "local"; got != (len(local) > 0) {
+					t.Errorf("%v: degraded %q", local, g.Degraded())
+				}
+				end(g)
+				for _, d := range []limiter.Dimension{limiter.User, limiter.Backend} {
+					if got, settled := store.settled[d]; !settled || got != local[d] {
+						t.Errorf("%s, %v: %s is settled (%v) as local %v", name, local, d, settled, got)
+					}
+				}
+			})
+		}
 	}
 }

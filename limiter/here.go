@@ -114,6 +114,9 @@ func (s *here) Turns(ctx context.Context, t Turns) (TurnsVerdict, error) {
 			continue
 		}
 		s.Settle(t.undo(b, rest.Local))
+		if v.Wait > 0 { // somebody is left, for whom the bucket has something again
+			v.Wait, v.Bucket = 1, 1
+		}
 		v.Bids[i].State, rest.OK, rest.Full = BidBlocked, false, full
 	}
 	return v, nil

@@ -193,10 +193,11 @@ func TestLocalSlotsInTurn(t *testing.T) {
 			cfg.Limits[limiter.User] = limiter.Limit{Rule: limiter.Rule{MaxInFlight: 1}}
 			cfg.Fair.Scope = scope
 			l, _ := newLocal(t, memstore.New(), cfg)
-			g, err := l.Admit(context.Background(), user("ann"))
+			g, err := l.Admit(context.Background(), user("carl"))
 			if err != nil {
 				t.Fatal(err)
 			}
+			g.Done(limiter.Outcome{})
 			var wg sync.WaitGroup
 			start := time.Now()
 			for _, name := range []string{"ann", "bob"} {
@@ -214,6 +215,11 @@ func TestLocalSlotsInTurn(t *testing.T) {
 					}
 				})
 				synctest.Wait()
+			}
+			other := user("ann")
+			other.Model = "" // waits for nothing
+			if g, err = l.Admit(context.Background(), other); err != nil {
+				t.Fatal(err)
 			}
 			wg.Wait()
 			g.Done(limiter.Outcome{})
