@@ -268,6 +268,19 @@ func TestLimiterAccepts(t *testing.T) {
 	})
 }
 
+// What the limiter does with slots and homes follows two settings.
+func TestLimiterPlaces(t *testing.T) {
+	for text, want := range map[string][2]bool{
+		"": {false, false},
+		"rate_limiting: {inflight_scope: replica, per_user: {max_in_flight_requests: 1}}": {true, false},
+		"redis: {mode: cluster, addresses: ['127.0.0.1:1'], layout: tenant}":              {false, true},
+	} {
+		if got := mustParse(t, base+text).Limiter(); got.LocalSlots != want[0] || got.Homes != want[1] {
+			t.Errorf("%s: local slots %v, homes %v", text, got.LocalSlots, got.Homes)
+		}
+	}
+}
+
 func TestExemptions(t *testing.T) {
 	c := mustParse(t, base+`
 rate_limiting:
