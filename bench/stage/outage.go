@@ -24,12 +24,14 @@ func (s *show) outage(ctx context.Context, t bench.Trouble, lasting time.Duratio
 	if err := s.takeStore(t); err != nil {
 		return err
 	}
+	away := begin // until when the store was away beyond doubt
 	if t.Kind != bench.RedisFailover {
 		pause(ctx, lasting)
+		away = time.Now()
 	}
-	r.AwayS = seconds(time.Since(begin))
 	// An end of the run must not leave the store as it is.
-	err := s.returnStore(ctx, t)
+	err := s.returnStore(ctx, t, &away)
+	r.AwayS = seconds(away.Sub(begin))
 	r.AtS, r.ForS = seconds(begin.Sub(s.began.Add(s.Warm))), seconds(time.Since(begin))
 	return err
 }
@@ -58,11 +60,12 @@ func (s *show) takeStore(t bench.Trouble) error {
 	return nil
 }
 
-// returnStore undoes it and returns when the store can answer.
-func (s *show) returnStore(ctx context.Context, t bench.Trouble) error {
+// returnStore undoes it and returns when the store can answer. What happens by
+// itself moves away on for as long as it has not.
+func (s *show) returnStore(ctx context.Context, t bench.Trouble, away *time.Time) error {
 	switch t.Kind {
 	case bench.RedisFailover:
-		return s.trio.promoted(ctx) // nothing to undo: the dead master stays dead
+		return s.trio.promoted(ctx, away) // nothing to undo: the dead master stays dead
 	case bench.RedisDown:
 		return s.server.launch()
 	case bench.RedisHang:

@@ -14,17 +14,20 @@ import (
 
 // TestOutageOfEveryKind lets the store be away in each way, for a moment, before
 // a fleet in this process. What is tested is that the bench makes it happen,
-// undoes it, and sees both.
+// undoes it, and sees both; so the store has more time than a busy machine takes.
 func TestOutageOfEveryKind(t *testing.T) {
 	for _, kind := range bench.OutageKinds {
-		cell := bench.Cell{Kind: kind, Policy: "fail_closed"}
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel() // they wait, mostly
-			s := cell.Scenario(true)
-			s.Faults[0].At, s.Faults[0].For = 0.2, 0.2
+			measured := 5 * time.Second
+			if kind == bench.RedisFailover {
+				measured = 8 * time.Second // sentinels take their time
+			}
+			s := bench.Cell{Kind: kind, Policy: "fail_closed"}.Scenario(true)
+			s.StoreTimeout, s.Faults[0].Pause = 250*time.Millisecond, time.Second
+			s.Faults[0].At, s.Faults[0].For = 1/measured.Seconds(), 1.5/measured.Seconds()
 			r, err := Run(t.Context(), Options{
-				Scenario: s, Scope: "replica", Replicas: 2, Tenants: s.Tenants, Seed: 1, Limit: 40,
-				Measured: 5 * time.Second, Logs: io.Discard,
+				Scenario: s, Scope: "replica", Replicas: 2, Tenants: s.Tenants, Seed: 1, Limit: 20, Measured: measured, Logs: io.Discard,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -33,12 +36,11 @@ func TestOutageOfEveryKind(t *testing.T) {
 				t.Fatalf("redis %q, policy %q, faults %+v", r.RedisVersion, r.OnOutage, r.Faults)
 			}
 			f, o := r.Faults[0], r.Faults[0].Outage
-			if f.DetectMS < 0 || f.HealMS < 0 || o.Unavailable == 0 || o.AdmittedLate > 0 {
+			if o.FirstPolicyMS < 0 || o.RecoveredMS < 0 || o.Unavailable == 0 || o.AdmittedLate > 0 {
 				t.Errorf("%+v, %+v", f, o)
 			}
-			// A failover takes what it takes.
-			if f.ForS < 0.9 && kind != bench.RedisFailover {
-				t.Errorf("away for %v s, not for 1", f.ForS)
+			if f.AwayS <= 0 || f.AwayS > f.ForS || f.AwayS < 1.4 && kind != bench.RedisFailover {
+				t.Errorf("away for %v of %v s, not for 1.5", f.AwayS, f.ForS)
 			}
 		})
 	}

@@ -84,9 +84,17 @@ func startSentinel(dir, host, port string) (*redisServer, error) {
 	return launchRedis(ports[0], []string{file, "--sentinel"})
 }
 
-// promoted returns when the replica has become the master.
-func (t *trio) promoted(ctx context.Context) error {
-	return await(ctx, "a new master", func() bool { return t.spare.tells("INFO replication", "role:master") })
+// promoted returns when the replica has become the master. before is when it
+// was last seen not to be.
+func (t *trio) promoted(ctx context.Context, before *time.Time) error {
+	return await(ctx, "a new master", func() bool {
+		asked := time.Now()
+		if t.spare.tells("INFO replication", "role:master") {
+			return true
+		}
+		*before = asked
+		return false
+	})
 }
 
 // addresses are those of the sentinels.

@@ -12,13 +12,13 @@ import (
 const routeAway = 300 * time.Millisecond
 
 // troubles lets the scenario's troubles happen, one after the other, while load
-// lasts, and reports them. What was begun is seen through even if it takes
-// longer than the load, unless ctx ends.
+// lasts, and reports them. On a machine that is so busy that they take longer
+// than the load, all of them are seen through nevertheless, unless ctx ends.
 func (s *show) troubles(ctx, load context.Context) (reports []bench.FaultReport, err error) {
 	for _, t := range s.Scenario.Faults {
 		at := s.Warm + time.Duration(t.At*float64(s.Measured))
 		pause(load, time.Until(s.began.Add(at)))
-		if load.Err() != nil {
+		if ctx.Err() != nil {
 			break
 		}
 		r := bench.FaultReport{Kind: string(t.Kind), AtS: (at - s.Warm).Seconds(), ForS: t.For * s.Measured.Seconds(), DetectMS: -1, HealMS: -1}
