@@ -34,25 +34,21 @@
 -- they don't add up. O(keys), + replicas when entries expired. All is read
 -- before anything is written, so that an error changes nothing.
 
-local number, now = tonumber, redis_now()
-local nb, nl, nc, nr = number(ARGV[3]), number(ARGV[4]), number(ARGV[5]), number(ARGV[6])
-local width, rates = 2 + 2 * nb + 2 * nl, {}
-local n = (#ARGV - 6 - 4 * nr) / width
+local number = tonumber
+now, inc, ttl = redis_now(), ARGV[1], number(ARGV[2])
+now_ms = math.floor(now / 1000)
+nb, nl, nc = number(ARGV[3]), number(ARGV[4]), number(ARGV[5])
+local nr, width, reply = number(ARGV[6]), 2 + 2 * nb + 2 * nl, { 1, now }
+n, rates = (#ARGV - 6 - 4 * nr) / width, {}
 for i = 1, nr do
   local a = 4 * i + 3
   rates[i] = rate_of(ARGV[a], ARGV[a + 1], ARGV[a + 2])
   rates[i].max_debt = number(ARGV[a + 3])
 end
-local t = {
-  now = now, now_ms = math.floor(now / 1000), inc = ARGV[1], ttl = number(ARGV[2]),
-  n = n, nb = nb, nl = nl, nc = nc, rates = rates,
-  stored = nb > 0 and redis.call('MGET', unpack(KEYS, 1, n * nb)),
-  claims = nc > 0 and redis.call('EXISTS', unpack(KEYS, n * (nb + nl) + 1)) > 0,
-  buckets = {}, leases = {}, changed_b = {}, changed_l = {},
-}
-local reply = { 1, now }
+stored = nb > 0 and redis.call('MGET', unpack(KEYS, 1, n * nb))
+claims = nc > 0 and redis.call('EXISTS', unpack(KEYS, n * (nb + nl) + 1)) > 0
 for d = 1, n do
-  take_decide(t, d, 4 * nr + 7 + (d - 1) * width, reply, 3 + (d - 1) * (1 + 2 * nb + nl + nc))
+  take_decide(d, 4 * nr + 7 + (d - 1) * width, reply, 3 + (d - 1) * (1 + 2 * nb + nl + nc))
 end
-once_write(t)
+once_write()
 return reply

@@ -1,0 +1,70 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"testing"
+
+	"github.com/headway-limiter/headway/limiter/storetest/redisproc"
+	"github.com/headway-limiter/headway/lua"
+)
+
+// decisions spells an admit of n decisions over dims buckets each, and a counter
+// if lease. All have keys of their own, or, if hot, the same.
+func (p *poolBench) decisions(n, dims int, lease, hot bool, seq int) []string {
+	const limit = "1000000000000000"
+	slots := 0
+	if lease {
+		slots = 1
+	}
+	var keys, counters []string
+	args := []string{"a1", "10000", strconv.Itoa(dims), strconv.Itoa(slots), "0", "1", limit, "1000000", limit, "0"}
+	for i := range n {
+		who := i
+		if hot {
+			who = 0
+		}
+		args = append(args, never, strconv.Itoa(seq+i))
+		for d := range dims {
+			keys = append(keys, fmt.Sprintf("hw:{hw}:b:d%d:%032x", d, who))
+			args = append(args, "1", "1000000")
+		}
+		if lease {
+			counters = append(counters, fmt.Sprintf("hw:{hw}:l:d0:%032x", who))
+			args = append(args, "1000000", "1")
+		}
+	}
+	return p.evalsha(lua.Admit, append(keys, counters...), args)
+}
+
+// BenchmarkDecisions measures what a decision costs the server, in its own time,
+// by how many of them share a call: the fastest of many rounds.
+func BenchmarkDecisions(b *testing.B) {
+	server := redisproc.Start(b)
+	conn, err := redisproc.Dial(server.Addr())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	p := &poolBench{B: b, server: server, conn: conn, loaded: map[string]bool{}}
+	for _, shape := range []struct {
+		name       string
+		dims       int
+		lease, hot bool
+	}{{"1", 1, false, false}, {"1-hot", 1, false, true}, {"4", 4, false, false}, {"4-lease", 4, true, false}} {
+		for _, n := range []int{1, 4, 16} {
+			b.Run(fmt.Sprintf("limits=%s/together=%d", shape.name, n), func(b *testing.B) {
+				p.B = b
+				us := math.Inf(1)
+				for round := range max(20, b.N/roundCalls) {
+					call := p.decisions(n, shape.dims, shape.lease, shape.hot, 1+round*n)
+					us = min(us, p.cost(roundCalls, call...))
+				}
+				b.ReportMetric(us, "µs/call")
+				b.ReportMetric(us/float64(n), "µs/decision")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
