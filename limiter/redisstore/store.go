@@ -293,14 +293,16 @@ func (s *Store) finish(node *client, batch []*call) {
 }
 
 // count tells breaker and metrics the outcome of a batch. Answers to callers who
-// have gone count as success: the server lives. Their timeouts were counted
-// when they gave up.
+// have gone count as success if they are late by less than a budget: the server
+// lives. Later ones are no comfort. Timeouts were counted when callers gave up.
 func (s *Store) count(node *client, batch []*call) {
 	var ok, bad int64
 	var worst *failure
+	late := time.Now().Add(-s.opts.Timeout)
 	for _, c := range batch {
 		f := c.err
 		switch {
+		case f == nil && c.until.Before(late) && c.state.Load() == abandoned:
 		case f == nil:
 			ok++
 		case f == errNotSent: // the caller counts its timeout
