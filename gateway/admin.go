@@ -26,6 +26,9 @@ func (g *Gateway) adminEdge() http.Handler {
 	page("/livez", http.HandlerFunc(g.live))
 	page("/readyz", http.HandlerFunc(g.ready))
 	page("/debug/headway", g.guarded(http.HandlerFunc(g.debug)))
+	if g.opts.Reload != nil {
+		e.POST("/-/reload", echo.WrapHandler(g.guarded(http.HandlerFunc(g.reload))))
+	}
 	if g.opts.Gatherer != nil {
 		page("/metrics", g.guarded(promhttp.HandlerFor(g.opts.Gatherer, promhttp.HandlerOpts{
 			EnableOpenMetrics: true, ErrorLog: promLog{g.log},

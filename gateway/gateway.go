@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +30,9 @@ type Options struct {
 	// Fleet tells them about the other replicas; nil: none.
 	Fleet limiter.Fleet
 	Build string // version of the program
+	// Reload reads the configuration again, for POST /-/reload; nil: there is no
+	// such page.
+	Reload func() error
 }
 
 // Gateway is the HTTP edge of one replica. It is safe for concurrent use. It
@@ -44,8 +48,9 @@ type Gateway struct {
 	admin   http.Handler
 	spread  jitter // of waits; tests make it constant
 
-	draining atomic.Bool
-	running  atomic.Int64 // requests being served or waiting
+	reloading sync.Mutex // held by Reload
+	draining  atomic.Bool
+	running   atomic.Int64 // requests being served or waiting
 }
 
 // New returns the edge for cfg in front of l. The error lists every mistake of
@@ -75,7 +80,8 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 // Handler serves the gateway API.
 func (g *Gateway) Handler() http.Handler { return g.api }
 
-// Admin serves /metrics, /livez, /readyz and /debug/headway.
+// Admin serves /metrics, /livez, /readyz, /debug/headway and, with
+// Options.Reload, /-/reload.
 func (g *Gateway) Admin() http.Handler { return g.admin }
 
 // Drain makes readiness fail from now on and answers everyone in a wait line,
@@ -92,4 +98,4 @@ func (g *Gateway) Running() int64 { return g.running.Load() }
 
 // CloseIdle closes idle connections to the upstreams. Requests that run are not
 // touched.
-func (g *Gateway) CloseIdle() { g.tables.Load().closeIdle() }
+func (g *Gateway) CloseIdle() { g.tables.Load().closeIdle(nil) }

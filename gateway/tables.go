@@ -33,17 +33,6 @@ func newTables(cfg *config.Config, shared http.RoundTripper) (*tables, error) {
 	return t, errors.Join(errs[:]...)
 }
 
-// closeIdle closes idle connections to the upstreams.
-func (t *tables) closeIdle() {
-	for _, r := range t.routes {
-		for _, up := range r.candidates {
-			if c, ok := up.transport.(interface{ CloseIdleConnections() }); ok {
-				c.CloseIdleConnections()
-			}
-		}
-	}
-}
-
 // prefixes parses address ranges, all of them before it says which are wrong.
 func prefixes(texts []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix

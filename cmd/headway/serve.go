@@ -24,7 +24,8 @@ func serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run one gateway replica",
 		Long: `Run one gateway replica until SIGTERM or SIGINT, which drain it; a second
-signal ends it at once.
+signal ends it at once. SIGHUP, or a change of the file, puts what the file says
+in force; a wrong file changes nothing.
 
 Without --config it serves on 127.0.0.1:8080 with an embedded store and a
 simulated provider, for a first look. The only API key is "demo-key".`,
@@ -38,7 +39,7 @@ simulated provider, for a first look. The only API key is "demo-key".`,
 				return err
 			}
 			defer cleanup()
-			return serve(cmd.Context(), cfg, log)
+			return serve(cmd.Context(), cfg, path, log)
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", "", "configuration file (YAML)")
@@ -60,9 +61,14 @@ func serveConfig(path string, log *slog.Logger) (cfg *config.Config, cleanup fun
 	return cfg, func() {}, nil
 }
 
-// serve runs one replica until ctx ends or a listener fails.
-func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
-	r, err := replica.Start(ctx, cfg, replica.Options{Logger: log, Build: version()})
+// serve runs one replica until ctx ends or a listener fails. A change of the file
+// at path, if there is one, or SIGHUP puts what it says in force.
+func serve(ctx context.Context, cfg *config.Config, path string, log *slog.Logger) error {
+	opts := replica.Options{Logger: log, Build: version(), File: path}
+	if path != "" {
+		opts.Load = func() (*config.Config, error) { return config.Load(path) }
+	}
+	r, err := replica.Start(ctx, cfg, opts)
 	if err != nil {
 		return err
 	}
@@ -72,16 +78,17 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	defer signal.Stop(hangup) // runs first
 	go func() {
 		for range hangup {
-			log.Warn("SIGHUP: the configuration is not read again; restart to change it")
+			_ = r.Reload() // it says itself what is wrong
 		}
 	}()
 	select {
 	case <-ctx.Done():
-		log.Info("draining", "delay", cfg.Server.Drain.Delay.String(), "grace", cfg.Server.Drain.Grace.String())
+		drain := r.Config().Server.Drain
+		log.Info("draining", "delay", drain.Delay.String(), "grace", drain.Grace.String())
 	case err = <-r.Failed():
 		log.Error("a listener failed", "error", err)
 	}
-	drain := cfg.Server.Drain
+	drain := r.Config().Server.Drain
 	last, cancel := context.WithTimeout(context.Background(), drain.Delay+drain.Grace+5*time.Second)
 	defer cancel()
 	return errors.Join(err, r.Shutdown(last))

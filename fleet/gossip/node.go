@@ -26,6 +26,7 @@ type Node struct {
 	metrics *metrics
 	view    atomic.Pointer[fleet.View]
 	report  atomic.Pointer[report]
+	config  atomic.Pointer[string] // hash, for the digest
 	stop    context.CancelFunc
 	done    sync.WaitGroup // the two loops
 	closing sync.Once
@@ -61,6 +62,7 @@ func Start(cfg Config) (*Node, error) {
 	n.queue.NumNodes = n.Members
 	n.queue.RetransmitMult = 2 // forwarded by everybody who finds it new
 	n.report.Store(&report{})
+	n.config.Store(&cfg.ConfigHash)
 	n.remember(cfg.Join)
 	var err error
 	if n.metrics, err = newMetrics(cfg.Registerer); err != nil {
@@ -105,6 +107,9 @@ func (n *Node) View() *fleet.View { return n.view.Load() }
 func (n *Node) Publish(pools []fleet.Pool, inFlight int64) {
 	n.report.Store(&report{pools, inFlight})
 }
+
+// SetConfigHash changes what the next digests say of the configuration.
+func (n *Node) SetConfigHash(hash string) { n.config.Store(&hash) }
 
 // Close leaves the fleet and waits for the goroutines of the node. If ctx is done
 // already the node does not say goodbye: to the others it has crashed. Probes that
@@ -155,7 +160,7 @@ func (n *Node) send(now time.Time) {
 	r := n.report.Load()
 	n.mu.Lock()
 	d := n.table.Announce(fleet.Digest{
-		Incarnation: n.cfg.Incarnation, Build: n.cfg.Build, Config: n.cfg.ConfigHash,
+		Incarnation: n.cfg.Incarnation, Build: n.cfg.Build, Config: *n.config.Load(),
 		InFlight: r.inFlight, Pools: r.pools,
 	})
 	to := n.targetsLocked()

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,11 +37,15 @@ type Options struct {
 	// Listener and AdminListener replace those of the configuration; the
 	// replica closes them.
 	Listener, AdminListener net.Listener
+	// Load reads the configuration again, for Reload; nil: there is nothing to
+	// read. File is watched, and reloaded when it changes; empty: nothing is.
+	Load func() (*config.Config, error)
+	File string
 }
 
 // Replica is one running gateway. Its methods are safe for concurrent use.
 type Replica struct {
-	cfg      *config.Config
+	cfg      atomic.Pointer[config.Config] // in force
 	log      *slog.Logger
 	registry *prometheus.Registry
 
@@ -54,6 +59,7 @@ type Replica struct {
 
 	api, admin *server
 	failed     chan error
+	reloads    reloads
 	end        sync.Once
 }
 
@@ -66,7 +72,8 @@ type server struct {
 // Start starts a replica. The error names what could not be opened; everything
 // opened before is closed again.
 func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, err error) {
-	r = &Replica{cfg: cfg, log: opts.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 3)}
+	r = &Replica{log: opts.Logger, registry: prometheus.NewRegistry(), failed: make(chan error, 3)}
+	r.cfg.Store(cfg)
 	if r.log == nil {
 		r.log = slog.Default()
 	}
@@ -98,7 +105,7 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	}
 	r.gateway, err = gateway.New(cfg, r.limiter, gateway.Options{
 		Logger: r.log, Registerer: r.registry, Gatherer: r.registry,
-		Store: r.store.Health, Fleet: peers, Build: opts.Build,
+		Store: r.store.Health, Fleet: peers, Build: opts.Build, Reload: r.reloader(opts),
 	})
 	if err != nil {
 		return nil, err
@@ -109,14 +116,17 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	if err := r.listen(opts); err != nil {
 		return nil, err
 	}
+	if err := r.openReloads(opts, peers); err != nil {
+		return nil, err
+	}
 	r.log.Info("replica ready", "name", name, "listen", r.URL(), "admin", r.AdminURL(), "gossip", r.GossipAddr())
 	return r, nil
 }
 
 // openStore connects to Redis, which may be down for now.
 func (r *Replica) openStore(incarnation uint64) (err error) {
-	o := storeOptions(r.cfg)
-	if r.cfg.Redis.Mode == config.ModeEmbedded {
+	o := storeOptions(r.cfg.Load())
+	if r.cfg.Load().Redis.Mode == config.ModeEmbedded {
 		if r.embedded, err = StartEmbedded(); err != nil {
 			return err
 		}
@@ -166,7 +176,7 @@ func (r *Replica) openShare(limits limiter.Config) (err error) {
 
 // openFleet starts gossip, or stands in for a fleet of one.
 func (r *Replica) openFleet(name string, incarnation uint64, build string) (limiter.Fleet, error) {
-	c := r.cfg.Fleet
+	c := r.cfg.Load().Fleet
 	if c.Bind == "" {
 		return fleet.Solo(name), nil
 	}
@@ -176,7 +186,7 @@ func (r *Replica) openFleet(name string, incarnation uint64, build string) (limi
 	}
 	r.node, err = gossip.Start(gossip.Config{
 		Name: name, Incarnation: incarnation, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Keys: keys,
-		Build: build, ConfigHash: r.cfg.Hash(), Logger: r.log, Registerer: r.registry,
+		Build: build, ConfigHash: r.cfg.Load().Hash(), Logger: r.log, Registerer: r.registry,
 	})
 	if err != nil {
 		return nil, err
@@ -186,10 +196,10 @@ func (r *Replica) openFleet(name string, incarnation uint64, build string) (limi
 
 // listen opens both listeners and serves on them.
 func (r *Replica) listen(opts Options) (err error) {
-	if r.api, err = r.newServer(opts.Listener, r.cfg.Server.Listen, r.gateway.Handler()); err != nil {
+	if r.api, err = r.newServer(opts.Listener, r.cfg.Load().Server.Listen, r.gateway.Handler()); err != nil {
 		return err
 	}
-	if r.admin, err = r.newServer(opts.AdminListener, r.cfg.Server.AdminListen, r.gateway.Admin()); err != nil {
+	if r.admin, err = r.newServer(opts.AdminListener, r.cfg.Load().Server.AdminListen, r.gateway.Admin()); err != nil {
 		return err
 	}
 	for _, s := range []*server{r.api, r.admin} {
@@ -209,10 +219,10 @@ func (r *Replica) newServer(ln net.Listener, addr string, h http.Handler) (*serv
 			return nil, fmt.Errorf("replica: %w", err)
 		}
 	}
-	t := r.cfg.Server.Timeouts
+	t := r.cfg.Load().Server.Timeouts
 	return &server{listener: ln, Server: http.Server{
 		Handler: h, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle,
-		MaxHeaderBytes: int(r.cfg.Server.MaxHeader),
+		MaxHeaderBytes: int(r.cfg.Load().Server.MaxHeader),
 		ErrorLog:       slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
 	}}, nil
 }
@@ -222,6 +232,9 @@ func (r *Replica) URL() string { return "http://" + r.api.listener.Addr().String
 
 // AdminURL is the base address of the admin listener.
 func (r *Replica) AdminURL() string { return "http://" + r.admin.listener.Addr().String() }
+
+// Config is the configuration in force, which must not be changed.
+func (r *Replica) Config() *config.Config { return r.cfg.Load() }
 
 // GossipAddr is where other replicas join this one; empty without gossip.
 func (r *Replica) GossipAddr() string {
@@ -264,7 +277,7 @@ func (r *Replica) Failed() <-chan error { return r.failed }
 func (r *Replica) Shutdown(ctx context.Context) (err error) {
 	r.end.Do(func() {
 		r.gateway.Drain()
-		drain := r.cfg.Server.Drain
+		drain := r.cfg.Load().Server.Drain
 		select {
 		case <-time.After(drain.Delay):
 		case <-ctx.Done():
@@ -284,6 +297,7 @@ func (r *Replica) Shutdown(ctx context.Context) (err error) {
 
 // close ends what has been opened so far.
 func (r *Replica) close(ctx context.Context) error {
+	r.closeReloads()
 	var errs []error
 	if r.service != nil {
 		r.service.Close(ctx)

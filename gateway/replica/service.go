@@ -18,7 +18,7 @@ type service struct {
 
 // openService starts the rate limit service, if there is to be one.
 func (r *Replica) openService() error {
-	c := r.cfg.RateLimitService
+	c := r.cfg.Load().RateLimitService
 	if c.Listen == "" {
 		return nil
 	}

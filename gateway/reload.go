@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// Reload puts cfg and limits in force together, or with an error neither. A key
+// that is gone is refused from the next request on. Requests that are being
+// served or wait finish by the tables they began with, over the upstreams of
+// those. kept is what the limiter cannot change (see [limiter.Limiter.Reconfigure]).
+func (g *Gateway) Reload(cfg *config.Config, limits limiter.Config) (kept []string, err error) {
+	t, err := newTables(cfg, g.opts.Transport)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	if kept, err = g.limiter.Reconfigure(limits); err != nil {
+		return nil, err
+	}
+	old := g.tables.Load()
+	t.inherit(old)
+	g.tables.Store(t)
+	old.closeIdle(t)
+	return kept, nil
+}
+
+// connects is what a connection pool depends on.
+type connects struct {
+	url      string
+	timeouts config.UpstreamTimeouts
+}
+
+// pools lists the upstreams' connection pools.
+func (t *tables) pools() map[connects]http.RoundTripper {
+	all := map[connects]http.RoundTripper{}
+	for _, r := range t.routes {
+		for _, up := range r.candidates {
+			all[connects{up.URL, up.Timeouts}] = up.transport
+		}
+	}
+	return all
+}
+
+// inherit takes over the open connections of old where they lead to the same place.
+func (t *tables) inherit(old *tables) {
+	open := old.pools()
+	for _, r := range t.routes {
+		for _, up := range r.candidates {
+			if pool := open[connects{up.URL, up.Timeouts}]; pool != nil {
+				up.transport = pool
+			}
+		}
+	}
+}
+
+// closeIdle closes idle connections to the upstreams, but for those that next
+// goes on using; nil: all.
+func (t *tables) closeIdle(next *tables) {
+	var used map[connects]http.RoundTripper
+	if next != nil {
+		used = next.pools()
+	}
+	for _, r := range t.routes {
+		for _, up := range r.candidates {
+			c, ok := up.transport.(interface{ CloseIdleConnections() })
+			if ok && used[connects{up.URL, up.Timeouts}] != up.transport {
+				c.CloseIdleConnections()
+			}
+		}
+	}
+}
+
+// reload answers POST /-/reload: the configuration is read again, and either in
+// force when the answer comes, or wrong, and the mistakes are told.
+func (g *Gateway) reload(w http.ResponseWriter, _ *http.Request) {
+	body := struct {
+		Reloaded bool   `json:"reloaded"`
+		Error    string `json:"error,omitempty"`
+	}{Reloaded: true}
+	status := http.StatusOK
+	if err := g.opts.Reload(); err != nil {
+		status, body.Reloaded, body.Error = http.StatusUnprocessableEntity, false, err.Error()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // who has left cannot be told
+}
