@@ -74,10 +74,12 @@ func clusterFleet(t *testing.T, c *redisproc.Cluster, layout redisstore.Layout) 
 	return storetest.Fleet{
 		Replica: func() storetest.Store {
 			cut := &cable{}
-			var s storetest.Store = newStore(t, redisstore.Options{
+			store := newStore(t, redisstore.Options{
 				Mode: redisstore.ModeCluster, Addresses: c.Addrs()[:2], Layout: layout,
 				Timeout: patient, LeaseTTL: ttl, DialCtxFn: cut.dial,
 			})
+			storetest.Eventually(t, patient, "usable", usable(store))
+			var s storetest.Store = store
 			if layout == redisstore.LayoutTenant {
 				s = homed{s}
 			}

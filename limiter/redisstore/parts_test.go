@@ -36,7 +36,7 @@ type books struct {
 
 const slotCap = 2
 
-// newBooks are of 4 tenants with own tokens each, who share some. Nothing comes
+// newBooks are of two tenants with own tokens each, who share some. Nothing comes
 // back but what is given back.
 func newBooks(own, shared int64) *books {
 	acc := func(d limiter.Dimension, who string, burst int64, home limiter.ID) *account {
@@ -46,7 +46,7 @@ func newBooks(own, shared int64) *books {
 		}}
 	}
 	b := &books{shared: acc(limiter.Model, "m", shared, ""), refused: map[limiter.Dimension]int{}}
-	for i := range 4 {
+	for i := range 2 {
 		who := fmt.Sprint("team", i)
 		b.tenants = append(b.tenants, acc(limiter.Team, who, own, limiter.Hash(limiter.Team, who)))
 		b.running = append(b.running, 0)
@@ -195,10 +195,10 @@ func TestTwoCallsNeverOverAdmit(t *testing.T) {
 		seed := rnd.Uint64()
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBooks(20*c.scale, 40*c.scale)
-				s := b.play(t, seed, c.faults, 4*time.Second)
+				b := newBooks(20*c.scale, 30*c.scale)
+				s := b.play(t, seed, c.faults, 1500*time.Millisecond)
 				b.left(t, s, !c.faults)
-				if b.heard < 100 || !c.faults && (b.refused[limiter.Team] == 0 || b.refused[limiter.Model] == 0) || c.faults && b.failed < 50 {
+				if b.heard < 50 || !c.faults && (b.refused[limiter.Team] == 0 || b.refused[limiter.Model] == 0) || c.faults && b.failed < 20 {
 					t.Error("too few grants, refusals or failures: this test shows nothing")
 				}
 			})

@@ -19,6 +19,9 @@ const (
 	// lookSoon is the pause between two looks while something is wrong. A failover
 	// is noticed that much after it, on average half of it.
 	lookSoon = 100 * time.Millisecond
+	// firstLooks is how often New looks at most before it goes on without servers.
+	// A busy machine may miss findTime, and callers would be refused for nothing.
+	firstLooks = 4
 	// retireAfter is how long a server that keeps nothing any more is still
 	// served: calls that were routed to it just before must find their workers.
 	retireAfter = 2 * time.Second
@@ -125,7 +128,11 @@ func openRouter(s *Store) error {
 			return err
 		}
 	} else {
-		r.refresh()
+		for range firstLooks {
+			if r.refresh() {
+				break
+			}
+		}
 	}
 	// The first probes load a script, start the fences and decide whether servers
 	// begin usable, so that a caller right after New is not refused.
