@@ -56,8 +56,7 @@ func (f *farm) takeOn(i int) limiter.Take {
 func TestFencePerNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFarm(t, 2)
-		half := func(slot uint16) int { return int(slot / 8192) }
-		f.owner, f.ranges, f.epochs = half, []string{"0-8191", "8192-16383"}, []int{1, 2}
+		f.halves()
 		s := newStore(t, redisstore.Options{
 			Mode: redisstore.ModeCluster, Addresses: []string{f.addr(1)}, Layout: redisstore.LayoutTenant, DialCtxFn: f.dial,
 		})

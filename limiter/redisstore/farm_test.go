@@ -27,11 +27,14 @@ type farm struct {
 	ranges []string              // of each node, as owner says; "" if it has none
 	epochs []int
 	master int // as the sentinel says
+	// says, if set, is asked for an error reply before a script runs; "" is none.
+	says   func(node int, asking bool) string
+	asking map[*server.Peer]bool // whose last command was ASKING
 }
 
 // newFarm starts n nodes and keeps their clocks going.
 func newFarm(t *testing.T, n int) *farm {
-	f := &farm{epochs: make([]int, n), ranges: make([]string, n), owner: func(uint16) int { return 0 }}
+	f := &farm{asking: map[*server.Peer]bool{}, epochs: make([]int, n), ranges: make([]string, n), owner: func(uint16) int { return 0 }}
 	f.ranges[0] = "0-16383"
 	for i := range n {
 		b := storetest.NewBubble(t)
@@ -64,6 +67,14 @@ func (f *farm) tick() {
 	}
 }
 
+// halves gives each of two nodes half of the slots.
+func (f *farm) halves() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.owner = func(slot uint16) int { return int(slot / 8192) }
+	f.ranges, f.epochs = []string{"0-8191", "8192-16383"}, []int{1, 2}
+}
+
 // addr is where node i is dialled.
 func (f *farm) addr(i int) string { return fmt.Sprintf("10.0.0.%d:6379", i+1) }
 
@@ -93,13 +104,24 @@ func (f *farm) hook(i int, c *server.Peer, cmd string, args []string) bool {
 		} else {
 			c.WriteStrings([]string{host, port})
 		}
+	case "ASKING":
+		f.asking[c] = true
+		c.WriteOK()
 	case "EVALSHA":
+		asking := f.asking[c]
+		f.asking[c] = false
 		_, tag, _ := strings.Cut(args[2], "{")
 		tag, _, _ = strings.Cut(tag, "}")
 		slot := redisstore.HashSlot(tag)
-		if own := f.owner(slot); own != i && f.ranges != nil {
+		if f.says != nil {
+			if text := f.says(i, asking); text != "" {
+				c.WriteError(text)
+				return true
+			}
+		}
+		if own := f.owner(slot); own != i && f.ranges != nil && !asking {
 			c.WriteError(fmt.Sprintf("MOVED %d %s", slot, f.addr(own)))
-			break
+			return true
 		}
 		return false
 	default:
