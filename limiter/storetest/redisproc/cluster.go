@@ -180,3 +180,16 @@ func (c *Cluster) Migrate(slot int, from, to *Server, between func()) {
 		n.Do("CLUSTER", "SETSLOT", s, "NODE", to.nodeID())
 	}
 }
+
+// StartLone starts a cluster of one node that has every slot. It is enough to see
+// whether scripts declare their keys, and keep to one slot.
+func StartLone(t testing.TB) *Server {
+	t.Helper()
+	s := startNode(t, nil)
+	s.Do("CLUSTER", "ADDSLOTSRANGE", "0", strconv.Itoa(clusterSlots-1))
+	until(t, "the node serves", func() bool {
+		info, _ := s.Try("CLUSTER", "INFO")
+		return fields(info)["cluster_state"] == "ok"
+	})
+	return s
+}

@@ -1,0 +1,21 @@
+package memstore
+
+import (
+	"testing"
+
+	"github.com/headway-limiter/headway/limiter/storetest"
+	"github.com/headway-limiter/headway/limiter/storetest/redisproc"
+)
+
+// TestPropertiesOnCluster: the scripts keep their word on a node of a cluster,
+// which refuses keys that are not declared or not of one slot.
+func TestPropertiesOnCluster(t *testing.T) {
+	node := redisproc.StartLone(t)
+	open := func(t *testing.T) *redis {
+		r := dial(t, node.Addr())
+		r.Flush()
+		return r
+	}
+	storetest.Properties(t, func(t *testing.T) storetest.Raw { return open(t) })
+	t.Run("twin", func(t *testing.T) { storetest.Twin(t, open(t), newRaw(), 1000, false) })
+}
