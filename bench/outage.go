@@ -159,7 +159,8 @@ func (t *Trial) detect(o *Outage, events []Event, begin, end time.Time) {
 				first[e.Target] = at
 			}
 		}
-		waited := e.answered() && e.Wait >= time.Duration(nearly*float64(t.StoreTimeout))
+		// A request that was sent late did not wait for the store meanwhile.
+		waited := e.answered() && e.Wait-e.Late >= time.Duration(nearly*float64(t.StoreTimeout))
 		// Whoever came just before the outage may wait for it as well.
 		if waited && !e.decided().Before(begin) && e.Due.Before(end) && e.Due.Sub(series) <= waitGap {
 			series = e.Due
