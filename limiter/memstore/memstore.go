@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -114,7 +115,11 @@ func (s *Store) Settle(f limiter.Settlement) {
 			continue // never below zero
 		}
 		s.held[id]--
-		leases = append(leases, leaseArg{key: id, held: s.held[id], want: s.held[id]})
+		at := slices.IndexFunc(leases, func(l leaseArg) bool { return l.key == id })
+		if at < 0 { // one statement for each counter
+			at, leases = len(leases), append(leases, leaseArg{key: id})
+		}
+		leases[at].held, leases[at].want = s.held[id], s.held[id]
 		if s.held[id] == 0 {
 			delete(s.held, id)
 		}

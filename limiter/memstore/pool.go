@@ -321,7 +321,20 @@ func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdic
 		}
 		v.Bids = append(v.Bids, bv)
 	}
+	s.restateLocked(bids)
 	return v, nil
+}
+
+// restateLocked makes counts true again: one that was granted counted others as
+// pending who got nothing.
+func (s *Store) restateLocked(bids []*bid) {
+	s.seq++
+	for _, b := range bids {
+		for _, l := range b.leases {
+			held := s.held[l.key]
+			s.m.core.sync(now(), s.callLocked(), []leaseArg{{key: l.key, held: held, want: held}})
+		}
+	}
 }
 
 // bidsLocked numbers the bids; of several that want a slot of one counter, each

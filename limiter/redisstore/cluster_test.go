@@ -57,6 +57,7 @@ func (h homed) Settle(s limiter.Settlement) {
 
 func (h homed) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdict, error) {
 	t.Pool.Home = homeOf(t.Pool.Dimension, t.Pool.ID)
+	t.Slots.Home = homeOf(t.Slots.Dimension, t.Slots.ID)
 	bids := make([]limiter.Bid, len(t.Bids))
 	for i, b := range t.Bids {
 		b.Rest = homedTake(b.Rest)

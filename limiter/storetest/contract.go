@@ -43,6 +43,7 @@ func Contract(t *testing.T, open func(t *testing.T) Fleet) {
 		{"cap under load", capUnderLoad}, {"crash frees after the ttl", crashFrees}, {"close frees at once", closeFrees},
 		{"live slots outlast the ttl", renewed}, {"cancelled", cancelled},
 		{"turns by weight", turnsByWeight}, {"newcomers join", newcomersJoin}, {"turns are given back", turnsGivenBack},
+		{"slots in turn", slotsInTurn}, {"slots in turn after a crash", slotsAfterCrash},
 	} {
 		t.Run(r.name, func(t *testing.T) { r.run(t, open(t)) })
 	}

@@ -65,6 +65,10 @@ type simReplica struct {
 	claimed bool
 	dead    bool
 	wakeAt  int64
+
+	// At a pool of slots.
+	held, pending int64 // slots that its requests hold, that its call may be granted
+	freed         bool  // a slot came free while its call was under way
 }
 
 // sim is a fleet over one contended bucket in virtual time (µs since start).
@@ -79,6 +83,7 @@ type sim struct {
 	stall   func(at int64) int64 // when a call that arrives at `at` is served
 	hold    int64                // µs after which the cost of a request is known
 	bids    int                  // turns that a call may grant; 0: turnBids
+	slots   *simSlots            // the pool, in place of the bucket
 
 	now      int64
 	replicas []*simReplica
@@ -262,13 +267,18 @@ func (f *sim) ask(r *simReplica) {
 	for _, b := range c.Bids {
 		c.More -= b.Cost
 	}
+	if f.slots != nil {
+		f.state(r, &c)
+	}
 	served := f.now + f.rnd.Int64N(wire)
 	if f.stall != nil {
 		served = f.stall(served)
 	}
 	f.at(served, func() {
 		reply := f.s.Run(c)
-		f.guard.check(c, reply)
+		if reply[0] == 1 {
+			f.guard.check(c, reply)
+		}
 		f.at(f.now+f.rnd.Int64N(wire), func() { f.hear(r, c, queues, reply) })
 	})
 }
@@ -280,6 +290,11 @@ func (f *sim) hear(r *simReplica, c Call, queues []*simQueue, reply []int64) {
 		return
 	}
 	f.calls++
+	r.pending = 0
+	if reply[0] != 1 { // overtaken: ask again
+		f.wake(r, f.now)
+		return
+	}
 	for i, told := range TurnsOf(c, reply) {
 		q := queues[i]
 		q.since = told.Since
@@ -287,7 +302,7 @@ func (f *sim) hear(r *simReplica, c Call, queues []*simQueue, reply []int64) {
 			q.finish = told.Finish
 		}
 		if told.State == 1 {
-			f.granted(q, c.Bids[i].Cost/token)
+			f.granted(r, q, c.Bids[i].Cost/token)
 		}
 	}
 	if v := Tag(reply[5]); f.wrong.raisesTags {
@@ -298,18 +313,25 @@ func (f *sim) hear(r *simReplica, c Call, queues []*simQueue, reply []int64) {
 	r.queues = slices.DeleteFunc(r.queues, func(q *simQueue) bool { return q.tenant.rate > 0 && len(q.items) == 0 })
 	r.claimed = reply[2] >= 0
 	next := f.now
-	if fresh := slices.ContainsFunc(r.queues, func(q *simQueue) bool { return q.tenant.rate > 0 && q.since < 0 }); reply[2] > 0 && !fresh {
+	if fresh := slices.ContainsFunc(r.queues, func(q *simQueue) bool { return q.tenant.rate > 0 && q.since < 0 }); reply[2] > 0 && !fresh && !r.freed {
 		next += max(reply[2], turnFloor)
 	}
+	if r.freed {
+		f.restate(r) // what was stated meanwhile left room for this call
+	}
+	r.freed = false
 	f.wake(r, next)
 }
 
 // granted starts the first request of q that costs as much.
-func (f *sim) granted(q *simQueue, cost int64) {
+func (f *sim) granted(r *simReplica, q *simQueue, cost int64) {
 	i := slices.IndexFunc(q.items, func(it simItem) bool { return it.cost == cost })
 	arrived := q.items[i].arrived
 	q.items = slices.Delete(q.items, i, i+1)
 	f.grants++
+	if f.slots != nil {
+		f.occupy(r)
+	}
 	t, used := q.tenant, cost
 	if t.actual != nil {
 		used = t.actual(cost)

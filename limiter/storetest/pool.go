@@ -116,6 +116,11 @@ func contended() Bucket {
 	return Bucket{Key: "pool", Limit: 2000 * token, Period: second, Burst: 12 * token}
 }
 
+// agents describes 12 slots, of which one comes free every 2 ms.
+func agents() Bucket {
+	return Bucket{Limit: 12 * token, Period: 24_000, Burst: 12 * token}
+}
+
 func (p *poolTape) next() Call {
 	name, r := p.replica()
 	r.seq += 20
@@ -146,7 +151,17 @@ func (p *poolTape) next() Call {
 		if p.rnd.IntN(3) == 0 { // beside one that belongs to no pool
 			c.Buckets = append([]Bucket{{Key: "own", Limit: token, Period: second, Burst: 9 * token, Amount: -token, MaxDebt: 9 * token}}, c.Buckets...)
 		}
+	case 2:
+		held := p.rnd.Int64N(4)
+		c.Op, c.Buckets = Lease, nil
+		c.Slots = []Slot{{Key: "pool", Held: held, Want: held + p.rnd.Int64N(4)}}
 	default:
+		if p.rnd.IntN(3) == 0 {
+			c.Buckets, c.Slots = []Bucket{agents()}, []Slot{{Key: "pool", Held: p.rnd.Int64N(4)}}
+			if p.rnd.IntN(10) == 0 {
+				c.Seq -= 30 // overtaken
+			}
+		}
 		c.Grace, c.Most = 50_000, 1+p.rnd.Int64N(8)
 		c.Rest, c.More = p.rnd.Int64N(2)*10_000, p.rnd.Int64N(9)*token
 		for i := range p.rnd.IntN(10) {
@@ -199,6 +214,8 @@ func (p *poolTape) learn(c Call, reply []int64) {
 	switch {
 	case c.Op == Admit && len(reply) == 6:
 		p.seen[fmt.Sprintf("newcomer %d with claims %d", reply[0], reply[5])]++
+	case c.Op == Pool && len(c.Slots) > 0:
+		p.seen[fmt.Sprintf("slots %d", reply[0])]++
 	case c.Op == Pool && len(reply) >= 6 && reply[2] >= 0:
 		p.claimed = max(p.claimed, p.now+reply[2]+c.Grace+second)
 		p.seen["claim"]++
@@ -206,6 +223,9 @@ func (p *poolTape) learn(c Call, reply []int64) {
 	lost := p.rnd.IntN(10) == 0
 	for i, b := range TurnsOf(c, reply) {
 		p.seen[fmt.Sprintf("bid %d", b.State)]++
+		if len(c.Slots) > 0 {
+			p.seen[fmt.Sprintf("bid for slots %d", b.State)]++
+		}
 		if !lost {
 			p.replicas[c.Inc].since[c.Bids[i].Tenant] = b.Since
 		}
@@ -214,7 +234,9 @@ func (p *poolTape) learn(c Call, reply []int64) {
 
 // complete reports whether every kind of outcome has occurred.
 func (p *poolTape) complete() bool {
-	for _, what := range []string{"claim", "bid 0", "bid 1", "bid 2", "bid 3", "newcomer 0 with claims 1", "newcomer 1 with claims 0"} {
+	for _, what := range []string{
+		"slots 1", "slots 2", "bid for slots 0", "bid for slots 1", "bid for slots 2", "claim", "bid 0", "bid 1", "bid 2", "bid 3", "newcomer 0 with claims 1", "newcomer 1 with claims 0",
+	} {
 		if p.seen[what] == 0 {
 			return false
 		}
@@ -230,6 +252,12 @@ func SameTurns(t *testing.T, want, got Fleet, settled func(), n int) {
 		want, got Store
 		since     map[limiter.ID]float64
 	}
+	type run struct { // a request that holds slots
+		want, got Store
+		turns     limiter.Turns
+		bid       limiter.Bid
+	}
+	var runs []run
 	var pairs []pair
 	for range 3 {
 		pairs = append(pairs, pair{want.Replica(), got.Replica(), map[limiter.ID]float64{}})
@@ -240,6 +268,9 @@ func SameTurns(t *testing.T, want, got Fleet, settled func(), n int) {
 		switch op := rnd.IntN(10); {
 		case op < 5:
 			c := limiter.Turns{Pool: pool.Bucket, Rate: pool.Rate, Most: 1 + rnd.IntN(4), Grace: 50 * time.Millisecond, Rest: 10 * time.Millisecond}
+			if rnd.IntN(3) == 0 {
+				c.Slots, c.Rate = slotOf("agent", 6).Slot, limiter.Rate{Limit: 6, Per: 100 * time.Millisecond, Burst: 6}
+			}
 			for range rnd.IntN(5) {
 				c.Bids = append(c.Bids, drawBid(rnd, p.since))
 			}
@@ -250,6 +281,10 @@ func SameTurns(t *testing.T, want, got Fleet, settled func(), n int) {
 			}
 			for j, b := range vw.Bids {
 				p.since[c.Bids[j].Tenant] = b.Since
+				if b.State == limiter.BidGranted && c.Slots.ID != "" && rnd.IntN(3) > 0 {
+					runs = append(runs, run{p.want, p.got, c, c.Bids[j]})
+					continue
+				}
 				if b.State == limiter.BidGranted && rnd.IntN(2) == 0 {
 					finish(c, c.Bids[j], p.want, p.got, 1-rnd.Int64N(3))
 				} else if b.State == limiter.BidGranted {
@@ -265,6 +300,12 @@ func SameTurns(t *testing.T, want, got Fleet, settled func(), n int) {
 			}
 		default:
 			<-time.After(time.Duration(rnd.Int64N(int64(60 * time.Millisecond))))
+			if len(runs) > 0 {
+				j := rnd.IntN(len(runs))
+				finish(runs[j].turns, runs[j].bid, runs[j].want, runs[j].got, 0)
+				runs = slices.Delete(runs, j, j+1)
+				settled()
+			}
 		}
 	}
 	for _, p := range pairs {
@@ -293,9 +334,14 @@ func drawBid(rnd *rand.Rand, since map[limiter.ID]float64) limiter.Bid {
 
 // finish ends a granted bid on both stores, its cost corrected by delta.
 func finish(c limiter.Turns, b limiter.Bid, want, got limiter.Store, delta int64) {
-	f := limiter.Settlement{Adjust: []limiter.Adjustment{
-		{Bucket: c.Pool, Rate: c.Rate, Delta: delta, Tenant: b.Tenant, Weight: b.Weight},
-	}}
+	var f limiter.Settlement
+	if c.Slots.ID != "" {
+		f.Free = slices.Repeat([]limiter.SlotID{c.Slots}, int(b.Cost))
+	} else {
+		f.Adjust = []limiter.Adjustment{
+			{Bucket: c.Pool, Rate: c.Rate, Delta: delta, Tenant: b.Tenant, Weight: b.Weight},
+		}
+	}
 	for _, sl := range b.Rest.Slots {
 		f.Free = append(f.Free, sl.Slot)
 	}

@@ -92,3 +92,64 @@ func turnsGivenBack(t *testing.T, f Fleet) {
 			peek(t, s, limiter.Take{Charges: []limiter.Charge{c}}).Charges[0].Remaining == 5
 	})
 }
+
+// queueSlots bids for slots of a pool of n, which are held for a second each.
+func queueSlots(t *testing.T, s limiter.Store, n int, bids ...limiter.Bid) limiter.TurnsVerdict {
+	t.Helper()
+	v, err := s.Turns(context.Background(), limiter.Turns{
+		Slots: slotOf("agent", n).Slot, Rate: limiter.Rate{Limit: int64(n), Per: time.Second, Burst: int64(n)},
+		Bids: bids, Most: 8, Grace: time.Minute,
+	})
+	if err != nil {
+		t.Fatalf("turns: %v", err)
+	}
+	return v
+}
+
+// slotsInTurn: a slot that comes free anywhere goes to whose turn it is, though
+// the one who freed it asks first, and waits are short.
+func slotsInTurn(t *testing.T, f Fleet) {
+	a, b := f.Replica(), f.Replica()
+	free := limiter.Settlement{Free: []limiter.SlotID{slotOf("agent", 3).Slot}}
+	x, y := waiter("x", 1), waiter("y", 1)
+	if got := granted(queueSlots(t, a, 3, x, x, x)); !slices.Equal(got, []bool{true, true, true}) {
+		t.Fatalf("alone at three free slots: granted %v", got)
+	}
+	v := queueSlots(t, b, 3, y)
+	if v.Bids[0].State != limiter.BidWaits || v.Wait <= 0 || v.Wait > 40*time.Millisecond {
+		t.Fatalf("all held: got %+v, want to wait for at most 40 ms", v)
+	}
+	a.Settle(free)
+	if v := queueSlots(t, a, 3, x); v.Bids[0].State != limiter.BidWaits || v.Wait == 0 {
+		t.Fatalf("it freed a slot that another waits for: got %+v", v)
+	}
+	Eventually(t, 5*time.Second, "the one whose turn it is has the slot", func() bool {
+		return queueSlots(t, b, 3, y).Bids[0].State == limiter.BidGranted
+	})
+	if v := peek(t, b, limiter.Take{Slots: []limiter.Slot{slotOf("agent", 3)}}); !v.Full[0] {
+		t.Fatal("three of three are held, and there is room")
+	}
+	queueSlots(t, b, 3) // nobody waits there any more
+	a.Settle(free)
+	Eventually(t, 5*time.Second, "its own slot, as nobody is before it", func() bool {
+		return queueSlots(t, a, 3, x).Bids[0].State == limiter.BidGranted
+	})
+}
+
+// slotsAfterCrash: slots that were given in turn are free when their replica is
+// dead for the ttl, and its claim delays nobody for longer.
+func slotsAfterCrash(t *testing.T, f Fleet) {
+	a, b := f.Replica(), f.Replica()
+	x, y := waiter("x", 1), waiter("y", 1)
+	queueSlots(t, a, 2, x, x)
+	if v := queueSlots(t, b, 2, y); v.Bids[0].State != limiter.BidWaits {
+		t.Fatalf("all held: got %+v", v)
+	}
+	f.Crash(a)
+	Eventually(t, f.LeaseTTL+2*time.Second, "its slots are free", func() bool {
+		return queueSlots(t, b, 2, y).Bids[0].State == limiter.BidGranted
+	})
+	if v := queueSlots(t, b, 2, y, y); !slices.Equal(granted(v), []bool{true, false}) {
+		t.Fatalf("one of two is left: granted %v", granted(v))
+	}
+}

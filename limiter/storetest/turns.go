@@ -23,6 +23,7 @@ func TurnProperties(t *testing.T, open func(t *testing.T) Virtual, quick bool) {
 		{"F1-F2-F3-F5-F8-fair", true, fleetsAreFair}, {"F4-no-starvation", true, noStarvation},
 		{"F6-idle-earns-nothing", true, idleEarnsNothing}, {"F7-dead-claim", false, deadClaim},
 		{"F9-stall", true, stalled}, {"F10-late-costs", true, lateCosts},
+		{"slots", true, slotsAreFair}, {"slots-of-the-dead", true, slotsOfTheDead},
 		{"newcomer", false, newcomer}, {"blocked-saves-nothing", false, blockedSavesNothing},
 		{"correction", false, correction}, {"lost-state", false, lostState},
 	} {
