@@ -26,9 +26,13 @@ type picked struct {
 // Select, Deselect and Done of one Grant must not run at the same time.
 func (g *Grant) Select(ctx context.Context, candidates []ID) (int, error) {
 	g.Deselect()
+	cfg := g.limiter.config()
+	if _, limited := cfg.Limits[Backend]; !limited && len(candidates) > 0 {
+		return 0, nil
+	}
 	refusal := &Refusal{Dimension: Backend, Reason: ReasonBlocked, RetryAfter: Never}
 	for i, id := range candidates {
-		d := g.limiter.config().backendOf(id, g.demand)
+		d := cfg.backendOf(id, g.demand)
 		if d.unlimited() {
 			return i, nil
 		}
@@ -84,11 +88,10 @@ func (l *Limiter) pick(ctx context.Context, d *demand) (*picked, *Refusal, error
 // backendOf is what a request whose own demand is d asks of backend id.
 func (c Config) backendOf(id ID, d *demand) *demand {
 	b := &demand{tokens: d.tokens, skip: d.skip}
-	limit, limited := c.Limits[Backend]
-	if !limited || id == "" {
+	if id == "" {
 		return b
 	}
-	rule := limit.rule(id).without(d.skip)
+	rule := c.Limits[Backend].rule(id).without(d.skip)
 	if rule.Requests != nil {
 		b.charge(BucketID{Dimension: Backend, Class: Requests, ID: id}, *rule.Requests, 1)
 	}

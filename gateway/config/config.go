@@ -172,8 +172,8 @@ type RateLimiting struct {
 	PerModel                Limit         `yaml:"per_model" help:"each model, shared by all tenants"`
 	PerBackend              Limit         `yaml:"per_backend" help:"each upstream, by name; one that is exhausted is passed over for the route's next"`
 	InflightScope           string        `yaml:"inflight_scope" enum:"fleet|replica" help:"how far max_in_flight_requests reaches: fleet counts in the store; replica counts in this process alone and costs no call"`
-	UserHeader              string        `yaml:"user_header" help:"request header that names the user, believed with keys that say may_name_user; empty: none"`
-	Whitelist               []ExemptAddr  `yaml:"whitelist" help:"client addresses that limits do not apply to: CIDRs, or {cidr, skip}"`
+	UserHeader              string        `yaml:"user_header" help:"request header that names the user, such as X-User-Id or X-Gateway-Inference-Fairness-Id, believed with keys that say may_name_user; empty: none"`
+	Whitelist               []ExemptAddr  `yaml:"whitelist" help:"client addresses that limits do not apply to: CIDRs, or {cidr, skip}; server.max_concurrent_requests holds for them, too"`
 	BypassKeys              []ExemptKey   `yaml:"bypass_keys" help:"API keys that limits do not apply to: ids, or {id, skip}"`
 	FairQueuing             FairQueuing   `yaml:"fair_queuing" help:"the wait line: who waits for a refused request, and whose turn it is"`
 }
