@@ -259,3 +259,15 @@ func TestUpstreamsWithoutStore(t *testing.T) {
 		})
 	}
 }
+
+// What an upstream grants is used up by whoever asks, with a key or without.
+func TestAnonymousRequestsCountForUpstreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newThree(t, strings.Replace(three, "keys:", "anonymous: true\nkeys:", 1), nil)
+		for _, server := range []string{"one", "one", "two"} {
+			if resp, _ := r.do("/v1/completions", completion); resp.Header.Get("X-Server") != server {
+				t.Errorf("%d by %q, want %q", resp.StatusCode, resp.Header.Get("X-Server"), server)
+			}
+		}
+	})
+}
