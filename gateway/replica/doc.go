@@ -14,4 +14,16 @@
 //  3. the listener closes, running requests finish inside the grace;
 //  4. in-flight slots are given back, gossip says goodbye, the admin listener
 //     closes last.
+//
+// # Change
+//
+// [Replica.Reload] reads the configuration again; SIGHUP, POST /-/reload and a
+// change of the file call it. The file is looked at by name every 200 ms, and read
+// when it was the same twice, so that a change is in force after 200 to 400 ms,
+// whatever way it was made. One reload runs at a time: parse and check, put back
+// what needs a restart (package config says what), check the result, then replace
+// the limiter's and the gateway's configuration, each as a whole, and tell gossip the
+// new hash. Whatever fails before that leaves everything as it was. There is no
+// instant at which all replicas change: buckets settle what that means (package
+// memstore).
 package replica
