@@ -51,6 +51,7 @@ lint-go:
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	cd deploy/sdktest && go vet ./... && go run $(STATICCHECK) ./...
+	cd bench/compare && go vet ./... && go run $(STATICCHECK) ./...
 
 .PHONY: lint-lua
 lint-lua:
@@ -78,6 +79,11 @@ bench: ## micro-benchmarks (BENCH=regexp PKG=./limiter/fairq/...)
 chaos: build ## take the store away in every way, under every policy (ARGS=--quick; ARGS="--readme bench/README.md" renews the table)
 	@deploy/need redis-server
 	@bin/headway-bench chaos $(ARGS)
+
+.PHONY: compare
+compare: ## Headway beside redis_rate, throttled and its own bare script (ARGS="-seconds 2 -rounds 3 -markdown README.md")
+	@deploy/need redis-server
+	@cd bench/compare && go run . $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each
