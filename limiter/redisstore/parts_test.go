@@ -113,7 +113,7 @@ func (b *books) caller(t *testing.T, ctx context.Context, s *redisstore.Store, i
 		}
 		if err != nil || !v.OK {
 			b.noted(v, err)
-			time.Sleep(time.Duration(5+rnd.IntN(40)) * time.Millisecond)
+			time.Sleep(time.Duration(20+rnd.IntN(60)) * time.Millisecond)
 			continue
 		}
 		b.granted(t, i, cost)
@@ -191,14 +191,15 @@ func TestTwoCallsNeverOverAdmit(t *testing.T) {
 		name   string
 		faults bool
 		scale  int64
-	}{{"nothing lost", false, 1}, {"calls and replies lost", true, 4}} {
+		lasts  time.Duration
+	}{{"nothing lost", false, 1, 1500 * time.Millisecond}, {"calls and replies lost", true, 4, 4 * time.Second}} {
 		seed := rnd.Uint64()
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBooks(20*c.scale, 30*c.scale)
-				s := b.play(t, seed, c.faults, 1500*time.Millisecond)
+				s := b.play(t, seed, c.faults, c.lasts)
 				b.left(t, s, !c.faults)
-				if b.heard < 50 || !c.faults && (b.refused[limiter.Team] == 0 || b.refused[limiter.Model] == 0) || c.faults && b.failed < 20 {
+				if b.heard < 50 || !c.faults && (b.refused[limiter.Team] == 0 || b.refused[limiter.Model] == 0) || c.faults && b.failed < 10 {
 					t.Error("too few grants, refusals or failures: this test shows nothing")
 				}
 			})

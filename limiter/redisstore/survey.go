@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
 	"net"
@@ -31,15 +30,22 @@ type survey struct {
 	opts Options
 	wg   sync.WaitGroup
 
-	others map[string]bool // addresses heard of, seeds included
+	others map[string]bool // the addresses configured, and those heard of last
 }
 
 func newSurvey(o Options) *survey {
-	s := &survey{opts: o, others: map[string]bool{}}
-	for _, addr := range o.Addresses {
+	s := &survey{opts: o}
+	s.forget()
+	return s
+}
+
+// forget keeps of all addresses those configured: of a cluster that is moved
+// about for years, most are dead.
+func (s *survey) forget() {
+	s.others = map[string]bool{}
+	for _, addr := range s.opts.Addresses {
 		s.others[addr] = true
 	}
-	return s
 }
 
 // member is one line of CLUSTER NODES.
@@ -52,11 +58,14 @@ type member struct {
 
 // find implements scout.
 func (s *survey) find(t *table) (masters, owners []string, ok bool) {
-	views := s.ask(healthyFirst(t.nodes), func(ctx context.Context, n *client) (string, error) {
+	views := s.ask(healthy(t.nodes), func(ctx context.Context, n *client) (string, error) {
 		return n.redis.Do(ctx, n.redis.B().ClusterNodes().Build()).ToString()
 	})
 	if len(views) == 0 {
 		views = s.askAll(s.strangers(), s.askStranger)
+	}
+	if len(views) > 0 {
+		s.forget()
 	}
 	best, epochs, found := make([]string, slotCount), make([]int64, slotCount), map[string]bool{}
 	for _, view := range views {
@@ -131,21 +140,15 @@ func (s *survey) askAll(addrs []string, do func(context.Context, string) (string
 	return views
 }
 
-// healthyFirst puts nodes with an open breaker last, and else shuffles.
-func healthyFirst(nodes []*client) []*client {
-	list := slices.Clone(nodes)
-	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	slices.SortStableFunc(list, func(a, b *client) int {
-		return cmp.Compare(bit(a.breaker.shut.Load()), bit(b.breaker.shut.Load()))
-	})
-	return list
-}
-
-func bit(b bool) int {
-	if b {
-		return 1
+// healthy returns the nodes with a closed breaker, or all if there are none, in
+// random order. Whoever hangs would only hold up the look.
+func healthy(nodes []*client) []*client {
+	list := slices.DeleteFunc(slices.Clone(nodes), func(n *client) bool { return n.breaker.shut.Load() })
+	if len(list) == 0 {
+		list = slices.Clone(nodes)
 	}
-	return 0
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
 }
 
 // strangers returns some addresses heard of.
