@@ -37,6 +37,21 @@ func (c Chaos) WriteJSON(w io.Writer) error {
 	return json.NewEncoder(w).Encode(byCell)
 }
 
+// Lateness is how late the driver was around the troubles that took something
+// away, in ms: the 99th percentile, the worst of them; 0 without any.
+func (r *Run) Lateness() (ms float64) {
+	for _, f := range r.Faults {
+		if f.Outage != nil {
+			ms = max(ms, f.Outage.DriverLateP99MS)
+		}
+	}
+	return ms
+}
+
+// Late reports whether the driver was too late for times of the run to say much
+// about the fleet.
+func (r *Run) Late() bool { return r.Lateness() > lateBound }
+
 // outageHead is the first row of what outageCells makes.
 var outageHead = []string{"", "policy", "away", "admitted ÷ limit", "worst second", "refused", "p99 before", "first second", "rest", "detected", "healed", "driver late"}
 

@@ -249,6 +249,15 @@ func errorsOf(errs ...error) error {
 	return nil
 }
 
+func TestLateDrivers(t *testing.T) {
+	c := exampleChaos()
+	for i, want := range []float64{1, 1, 20} {
+		if got := c[i].Lateness(); got != want || c[i].Late() != (want > lateBound) {
+			t.Errorf("%s: late by %v, want %v", c[i].Scenario, got, want)
+		}
+	}
+}
+
 func TestChaosPromises(t *testing.T) {
 	c := exampleChaos()
 	if err := c[:1].Check(); err != nil {

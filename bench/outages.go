@@ -14,6 +14,9 @@ const (
 	// outageTimeout is the default of redis.timeout, which these scenarios are
 	// about.
 	outageTimeout = 50 * time.Millisecond
+	// settled is when a new fleet has seen each other for long enough, which is 5 s,
+	// for its replicas to take their shares.
+	settled = 6 * time.Second
 	// slowness is that of RedisSlow: more than any request waits.
 	slowness = 200 * time.Millisecond
 )
@@ -65,6 +68,9 @@ func (c Cell) Scenario(quick bool) Scenario {
 	if quick {
 		s.Warm, s.Measured = 2*time.Second, 8*time.Second
 		s.Faults[0].At, s.Faults[0].For = 1.0/8, 2.5/8
+		if c.Policy == "local_share" {
+			s.Warm = settled
+		}
 	}
 	return s
 }

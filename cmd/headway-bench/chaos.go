@@ -25,6 +25,7 @@ type chaosFlags struct {
 	seed          uint64
 	headway       string
 	quick, strict bool
+	tries         int
 	json          bool
 	out, readme   string
 }
@@ -58,6 +59,7 @@ Cells:
 	flags.StringVar(&f.headway, "headway", "", "the headway program; empty: the one beside this program, or a fresh build")
 	flags.BoolVar(&f.quick, "quick", false, "few cells, a few seconds each")
 	flags.BoolVar(&f.strict, "strict", false, "exit 1 also for goals that a busy machine can miss")
+	flags.IntVar(&f.tries, "tries", 1, "how often to run a cell at most until its driver is on time; the run with the least late driver counts")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	flags.StringVar(&f.out, "out", "", "directory to write chaos.json and chaos.md to")
 	flags.StringVar(&f.readme, "readme", "", "document to put the table into, between its marks")
@@ -77,7 +79,7 @@ func cellHelp() string {
 	return b.String()
 }
 
-// chosen are the cells to run; the error names what fits none.
+// chosen are the cells to run. The error names what fits none.
 func (f *chaosFlags) chosen() (cells []bench.Cell, err error) {
 	from := bench.ChaosCells()
 	if f.quick && len(f.cells) == 0 {
@@ -103,6 +105,9 @@ func (f *chaosFlags) chosen() (cells []bench.Cell, err error) {
 
 func (f *chaosFlags) execute(cmd *cobra.Command) error {
 	cells, err := f.chosen()
+	if f.tries < 1 {
+		err = errors.Join(err, fmt.Errorf("--tries %d is not 1 or more", f.tries))
+	}
 	if err != nil {
 		return misuse(cmd, err)
 	}
@@ -123,11 +128,7 @@ func (f *chaosFlags) execute(cmd *cobra.Command) error {
 			fmt.Fprintf(logs, "%s: this version of headway does not have it\n", cell.Name())
 			continue
 		}
-		s := cell.Scenario(f.quick)
-		r, err := stage.Run(ctx, stage.Options{
-			Scenario: s, Scope: "replica", Replicas: chaosReplicas, Tenants: s.Tenants, Seed: f.seed, Limit: s.Rate,
-			Warm: s.Warm, Measured: s.Measured, Headway: headway, Version: version(), Logs: logs, Progress: show.update,
-		})
+		r, err := f.cell(ctx, cell, stage.Options{Headway: headway, Version: version(), Logs: logs, Progress: show.update})
 		show.clear()
 		if errors.Is(err, context.Canceled) {
 			return errors.New("interrupted")
@@ -140,6 +141,27 @@ func (f *chaosFlags) execute(cmd *cobra.Command) error {
 		return errors.New("nothing was run")
 	}
 	return f.report(cmd, runs)
+}
+
+// cell runs one cell, again while its driver is late. Which run counts depends
+// on nothing but that, or it would be the luckiest.
+func (f *chaosFlags) cell(ctx context.Context, cell bench.Cell, o stage.Options) (best *bench.Run, err error) {
+	s := cell.Scenario(f.quick)
+	o.Scenario, o.Scope, o.Replicas, o.Tenants, o.Seed = s, "replica", chaosReplicas, s.Tenants, f.seed
+	o.Limit, o.Warm, o.Measured = s.Rate, s.Warm, s.Measured
+	for range f.tries {
+		r, err := stage.Run(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		if best == nil || r.Lateness() < best.Lateness() {
+			best = r
+		}
+		if !best.Late() {
+			break
+		}
+	}
+	return best, nil
 }
 
 // report prints the table, writes the files, and holds the runs against what

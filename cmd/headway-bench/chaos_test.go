@@ -13,6 +13,7 @@ func TestChaosUsage(t *testing.T) {
 		"chaos now":                                "unknown command",
 		"chaos --cell redis_flood":                 `--cell "redis_flood"`,
 		"chaos --cell redis_down --cell redis_do":  `--cell "redis_do"`,
+		"chaos --tries 0":                          "--tries 0",
 		"run redis-hang --on-outage fail_sideways": "--on-outage",
 		"run replica-crash --replicas 1":           "others that stay",
 	} {
