@@ -40,5 +40,20 @@
 // answer, less the time that the provider says it took itself
 // ([HeaderServiceTime]). It contains what the client, the network, the
 // balancer and the replica added, and so it is an upper bound of the wait in
-// line that the replica admits to.
+// line that the replica admits to. How late the driver itself was is kept of
+// every request, and a report says so: what it adds is never subtracted.
+//
+// # Without the store
+//
+// An [Outage] has three instants that matter: when the store was taken away,
+// until when it was away beyond doubt, and when it could answer again. What the
+// ledger counts between the first and the last is divided by rate·T, which
+// shows a share, and by burst + rate·T, which is the bound.
+//
+// An outage is detected when every replica has answered by policy, and nobody
+// waits for about the store's deadline any more: the last of a series of such
+// waits without a gap, so that a stall of the machine later on is not taken for
+// one. It is healed when every replica has admitted a request by the store with
+// no answer by policy in the second after it. On a busy machine a single call
+// may miss its deadline at any time; such answers are counted as strays.
 package bench

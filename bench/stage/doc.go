@@ -23,6 +23,14 @@
 // queue's bounds are raised until they do not decide anybody's share: what a
 // bound refuses is only what would otherwise queue for ever.
 //
+// # Troubles
+//
+// A Redis that something is done to is always the run's own: killed and started
+// again, stopped by SIGSTOP, made the replica of an address where nobody
+// listens, left without memory, slowed down by a relay before it (answers come
+// late, none is lost, and many may be under way at once), or one of two that
+// three sentinels watch. Replicas are killed only as processes.
+//
 // Every run uses names that occur in no other (model, users, replicas), so that
 // a shared Redis server needs no flush between them and is disturbed by none.
 package stage
