@@ -16,6 +16,7 @@ var arrows = map[string]struct {
 	"lua":                         {nil, "the scripts and their contracts can be read, linted and tested alone"},
 	"limiter/fairq":               {nil, "whose turn it is, is a pure question: the caller has the lock, the clock and the bounds"},
 	"limiter/quota":               {nil, "what a provider says of its quota is data: it can be read, and fuzzed, without anybody to ask"},
+	"limiter/throttle":            {[]string{"limiter/quota"}, "pace is a pure question: the caller has the lock, the clock and the fleet"},
 	"fleet":                       {nil, "estimates are pure functions of a view, so that they can be simulated"},
 	"fleet/gossip":                {[]string{"fleet"}, "gossip carries digests and knows nothing of limits: it advises, Redis decides"},
 	"fleet/simnet":                {nil, "a network knows nothing of what it carries"},
@@ -154,7 +155,7 @@ func covers(patterns []string, pkg string) bool {
 
 // pure lists the packages that start no goroutine and read no clock: time is
 // an argument, and the caller holds the lock.
-var pure = []string{"lua", "limiter/fairq", "limiter/quota", "fleet"}
+var pure = []string{"lua", "limiter/fairq", "limiter/quota", "limiter/throttle", "fleet"}
 
 // clockReaders are the exceptions, by file.
 var clockReaders = map[string]string{
