@@ -22,6 +22,7 @@ import (
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/localshare"
+	"github.com/headway-limiter/headway/limiter/near"
 	"github.com/headway-limiter/headway/limiter/redisstore"
 	"github.com/headway-limiter/headway/limiter/storetest"
 )
@@ -39,6 +40,7 @@ type member struct {
 	limiter *limiter.Limiter
 	store   *redisstore.Store
 	share   *localshare.Store
+	near    *near.Store
 	link    *storetest.Link
 	node    *gossip.Node
 	dead    atomic.Bool
@@ -140,7 +142,13 @@ func (s *sim) join() *member {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if m.limiter, err = limiter.New(limits, m.share, m.node); err != nil {
+	m.near, err = near.New(m.share, m.share.Divisor, near.Options{
+		DenyCache: s.cfg.Redis.DenyCache, Prefetch: s.cfg.Redis.Prefetch, Budget: s.cfg.Redis.Timeout,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if m.limiter, err = limiter.New(limits, m.near, m.node); err != nil {
 		s.t.Fatal(err)
 	}
 	m.gateway, err = gateway.New(s.cfg, m.limiter, gateway.Options{
@@ -163,7 +171,7 @@ func (s *sim) crash(m *member) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	m.node.Close(gone)
-	m.share.Close(gone)
+	m.near.Close(gone)
 }
 
 func (s *sim) close() {

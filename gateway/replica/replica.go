@@ -23,6 +23,7 @@ import (
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/localshare"
+	"github.com/headway-limiter/headway/limiter/near"
 	"github.com/headway-limiter/headway/limiter/redisstore"
 )
 
@@ -51,7 +52,8 @@ type Replica struct {
 
 	embedded *Embedded // nil unless redis.mode is embedded
 	store    *redisstore.Store
-	share    *localshare.Store // what the limiter asks: store, or shares while it is out
+	share    *localshare.Store // store, or shares while it is out
+	near     *near.Store       // what the limiter asks: share, or what is known here
 	node     *gossip.Node      // nil without gossip
 	limiter  *limiter.Limiter
 	gateway  *gateway.Gateway
@@ -100,7 +102,10 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	if err := r.openShare(limits); err != nil {
 		return nil, err
 	}
-	if r.limiter, err = limiter.New(limits, r.share, peers); err != nil {
+	if err := r.openNear(); err != nil {
+		return nil, err
+	}
+	if r.limiter, err = limiter.New(limits, r.near, peers); err != nil {
 		return nil, err
 	}
 	r.gateway, err = gateway.New(cfg, r.limiter, gateway.Options{
@@ -171,6 +176,15 @@ func (r *Replica) openShare(limits limiter.Config) (err error) {
 		o.Fleet = r.node
 	}
 	r.share, err = localshare.New(o)
+	return err
+}
+
+// openNear puts what needs no store at all in front of the shares.
+func (r *Replica) openNear() (err error) {
+	c := r.cfg.Load().Redis
+	r.near, err = near.New(r.share, r.share.Divisor, near.Options{
+		DenyCache: c.DenyCache, Prefetch: c.Prefetch, Budget: c.Timeout, Registerer: r.registry,
+	})
 	return err
 }
 
@@ -305,8 +319,10 @@ func (r *Replica) close(ctx context.Context) error {
 	if r.limiter != nil {
 		r.limiter.Close()
 	}
-	if r.share != nil {
-		errs = append(errs, r.share.Close(ctx)) // and the store behind
+	if r.near != nil {
+		errs = append(errs, r.near.Close(ctx)) // and what is behind
+	} else if r.share != nil {
+		errs = append(errs, r.share.Close(ctx))
 	} else if r.store != nil {
 		errs = append(errs, r.store.Close(ctx))
 	}
