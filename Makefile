@@ -11,6 +11,7 @@ PKG ?=
 RACE ?=
 BENCH ?= .
 FUZZTIME ?= 10s
+TENANTS ?= 100000
 FLEET_DIR ?= .fleet
 export FLEET_DIR
 
@@ -91,6 +92,11 @@ fuzz: ## every fuzz target for FUZZTIME (10s) each
 	  for name in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$file"); do \
 	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime '$(FUZZTIME)' "./$$(dirname "$$file")"; \
 	  done; done
+
+.PHONY: soak
+soak: ## 100,000 tenants that come once, five times: nothing of them stays (TENANTS=n)
+	@deploy/need redis-server
+	HEADWAY_TENANTS=$(TENANTS) go test -count=1 -v -run '^TestTenantsThatComeOnce$$' ./limiter/redisstore
 
 .PHONY: demo
 demo: ## a fleet, its store, a provider and four tenants on this machine (ARGS="--duration 20s --json")

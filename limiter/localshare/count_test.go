@@ -4,8 +4,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headway-limiter/headway/fleet"
 	"github.com/headway-limiter/headway/limiter"
 )
+
+// alone is gossip that sees nobody else.
+type alone struct{}
+
+func (alone) View() *fleet.View           { return &fleet.View{Members: 1} }
+func (alone) Publish([]fleet.Pool, int64) {}
 
 // hear samples a count for a span.
 func (c *counter) hear(now *time.Time, n int, out bool, d time.Duration) {
