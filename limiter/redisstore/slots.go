@@ -47,6 +47,9 @@ func newSlots(onDue func()) *slots {
 // counted is false when the replica itself has no room: the call can only be
 // refused and is not pending.
 func (s *slots) draw(ask []limiter.Slot, wants []int64) (seq int64, counted bool) {
+	if len(ask) == 0 {
+		return 0, true // nothing to put in order
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seq++
