@@ -137,6 +137,9 @@ func (r *Replica) adopt(next *config.Config) error {
 	}
 	r.cfg.Store(effective)
 	r.share.SetPolicy(limits.OutageOf)
+	if r.service != nil {
+		r.service.Reconfigure(meaning(effective.RateLimitService))
+	}
 	if r.node != nil {
 		r.node.SetConfigHash(effective.Hash())
 	}

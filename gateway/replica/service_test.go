@@ -79,4 +79,12 @@ redis: {timeout: 5s}
 	if p, g := byProxy(), byGateway(); p != "OVER_LIMIT" || g != "429 Too Many Requests" {
 		t.Errorf("after three: proxy %s, gateway %s", p, g)
 	}
+	next := *cfg
+	next.RateLimitService.Identities = nil
+	if err := r.adopt(&next); err != nil {
+		t.Fatal(err)
+	}
+	if p := byProxy(); p != "OK" {
+		t.Errorf("after the entry was taken out of the configuration: %s", p)
+	}
 }
