@@ -38,6 +38,10 @@ else
 	$(GOTEST) -count=1 -p 1 $(FLEETS) # they start programs, which the test cache does not know
 endif
 
+.PHONY: fairness
+fairness: ## fleets of 2, 8 and 32 replicas in every scope under every load, in simulated time (minutes)
+	go test -count=1 -timeout 30m ./gateway/replica -run TestFairness -args -full
+
 .PHONY: race
 race: ## all tests under the race detector
 	@$(MAKE) test RACE=1

@@ -427,3 +427,72 @@ func TestWaitersBearAHiccup(t *testing.T) {
 		})
 	}
 }
+
+// A waiter that is overtaken by tenants of greater weight is not told so: the
+// same waiter, patient for longer and longer, never hears of a higher position.
+func TestPositionsNeverRise(t *testing.T) {
+	for _, scope := range []limiter.FairnessScope{limiter.FairReplica, limiter.FairExact} {
+		told, before := []int{}, 0
+		for patience := 200 * time.Millisecond; patience <= 3*time.Second; patience += 200 * time.Millisecond {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := shared(&limiter.Rate{Limit: 10, Per: time.Second, Burst: 1})
+				cfg.Fair.Scope = scope
+				cfg.Fair.Weights = map[limiter.ID]float64{limiter.Hash(limiter.User, "gold"): 20}
+				c := &crowd{r: newRig(t, cfg)}
+				ctx := context.Background()
+				for range 4 {
+					c.send(ctx, "plain", user("plain"))
+				}
+				waiter := user("plain")
+				waiter.Deadline = time.Now().Add(patience)
+				c.send(ctx, "waiter", waiter)
+				for range 40 {
+					c.send(ctx, "gold", user("gold"))
+					time.Sleep(50 * time.Millisecond)
+				}
+				before = 0
+				for _, v := range c.ended() {
+					if v.name == "waiter" {
+						if v.line == nil {
+							t.Fatalf("%v: no position: %+v", scope, v)
+						}
+						told = append(told, v.line.Position)
+						break
+					}
+					before++
+				}
+			})
+		}
+		t.Logf("%v: positions %v, others before it at last %d", scope, told, before)
+		for i := range told[1:] {
+			if told[i+1] > told[i] {
+				t.Errorf("%v: positions %v, the %d. is higher", scope, told, i+2)
+			}
+		}
+		if before <= told[0] {
+			t.Errorf("%v: %d were served before it, told was %d: nobody overtook it", scope, before, told[0])
+		}
+	}
+}
+
+// Who comes second to a cold line is told to wait for longer than the first.
+func TestColdLineEstimates(t *testing.T) {
+	for _, scope := range []limiter.FairnessScope{limiter.FairReplica, limiter.FairExact} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := shared(&limiter.Rate{Limit: 10, Per: time.Second, Burst: 1})
+			cfg.Fair.Scope = scope
+			c := &crowd{r: newRig(t, cfg)}
+			for _, name := range []string{"at once", "first", "second", "third"} {
+				c.send(context.Background(), name, user("u"))
+			}
+			var last time.Duration
+			for _, v := range c.ended()[1:] {
+				if v.line == nil || v.line.Estimated <= last || v.line.Estimated < v.took/2 || v.line.Estimated > 2*v.took {
+					t.Errorf("%v: %s waited %v, told %+v; the one before was told %v", scope, v.name, v.took, v.line, last)
+					continue
+				}
+				last = v.line.Estimated
+			}
+		})
+	}
+}

@@ -123,7 +123,8 @@ func (s *lines) locateLocked(w *waiter, now time.Time) {
 
 // estimateLocked foresees the wait of w: in a line of turns by virtual time,
 // else the limiter's own wait plus, for each waiter ahead of it here, the gap
-// that the fleet's view lets expect between grants here.
+// that the fleet's view lets expect between grants here, or, at the first, the
+// bucket's own.
 func (s *lines) estimateLocked(w *waiter, now time.Time) time.Duration {
 	least := w.readyAt(now).Sub(now)
 	if t := w.line.turns; t != nil && t.pace.perSec > 0 {
@@ -132,6 +133,9 @@ func (s *lines) estimateLocked(w *waiter, now time.Time) time.Duration {
 	spacing := w.line.headway.spacing(now)
 	if view := s.fleet.View(); view.Fresh && view.Members > 1 {
 		spacing = view.Expect(w.line.bucket.pool(), spacing)
+	}
+	if r := w.demand.rate(w.line.bucket); spacing == 0 && r.Limit > 0 { // nothing was granted yet
+		spacing = time.Duration(float64(r.Per) * w.cost / float64(r.Limit))
 	}
 	return least + time.Duration(w.ahead)*spacing
 }

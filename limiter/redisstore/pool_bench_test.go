@@ -114,7 +114,7 @@ func BenchmarkPool(b *testing.B) {
 	defer conn.Close()
 	p := &poolBench{B: b, server: server, conn: conn, loaded: map[string]bool{}}
 	admit := p.evalsha(lua.Admit, []string{"hw:{hw}:b:user:0123456789abcdef0123456789abcdef"},
-		[]string{never, "a1", "1", "10000", "1", "1000000000000000", "1000000", "1000000000000000", "1000000", "0"})
+		[]string{"a1", "10000", "1", "0", "0", "1", "1000000000000000", "1000000", "1000000000000000", "0", never, "1", "1", "1000000"})
 	for _, claims := range []int{1, 8, 32} {
 		for _, c := range []struct {
 			name string
