@@ -262,7 +262,9 @@ func (o *outbox) prepare(p *settlement, now time.Time) []statement {
 	if p.seq == 0 {
 		p.seq = seq
 	}
-	p.after = now.Add(settleFence) // a retry must not meet its predecessor
+	// A retry must not meet its predecessor. Whoever gives admissions longer, on a
+	// slow machine, gives refunds longer too.
+	p.after = now.Add(min(max(settleFence, o.store.opts.Timeout), carryMost))
 	return sts
 }
 
