@@ -98,6 +98,15 @@
 //     While claims stand, a newcomer anywhere is refused as contended, and
 //     joins the line.
 //
+// # Without the store
+//
+// ErrUnavailable from the store is decided by the outage policies of the
+// request's dimensions: one that fails closed refuses it, else those that fail
+// open are skipped. A store that can decide by shares of the limits (package
+// [github.com/headway-limiter/headway/limiter/localshare]) returns verdicts
+// marked Local instead, and lines go on: then turns are ordered by what gossip
+// tells of service elsewhere, since the store's tags are out of reach.
+//
 // # Estimates
 //
 // In a line of turns the wait is the distance of the waiter's finish tag from
