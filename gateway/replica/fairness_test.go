@@ -189,11 +189,11 @@ func configOf(scope, load string) string {
 
 // check holds a run against what its scope promises.
 func (f figures) check(t *testing.T, n int, scope, load string) {
-	least := 0.98
+	least, even := 0.98, 0.98
 	if scope == "gossip" {
 		least = 0.95 // who leads rests, whether or not somebody else can use it
 		if n > 8 {
-			least = 0.9
+			least, even = 0.9, 0.95 // ten seconds are not long
 		}
 	}
 	if f.used < least {
@@ -204,7 +204,7 @@ func (f figures) check(t *testing.T, n int, scope, load string) {
 		if f.jain > 0.6 {
 			t.Errorf("a race of replicas was fair: Jain %.4f; is the load right?", f.jain)
 		}
-	case scope == "gossip" && (f.jain < 0.98 || f.worst < 0.8):
+	case scope == "gossip" && (f.jain < even || f.worst < 0.8):
 		t.Errorf("Jain %.4f, worst share %.2f", f.jain, f.worst)
 	case scope == "exact":
 		if f.jain < 0.999 || f.worst < 0.9 || f.callsPerGrant > 4 || f.smallP99 > 600*time.Millisecond {
