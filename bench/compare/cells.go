@@ -33,6 +33,9 @@ func cells(callers int) []cell {
 		{"limiter, 4 limits", callers, bare4, openLimiter(4, false)},
 		{"limiter, 4 limits and a lease", callers, bare4, openLimiter(4, true)},
 		{"limiter, 1 limit, 256 callers", wide, bare1Wide, openLimiter(1, false)},
+		// The same over gRPC, as a proxy asks: the hop costs ten times what Redis does.
+		{"rate limit service, 1 descriptor", callers, bare1, openService(1)},
+		{"rate limit service, 4 descriptors", callers, bare4, openService(4)},
 		// Rivals, as their users write them.
 		{"redis_rate, 1 limit", callers, bare1, openRedisRate(1)},
 		{"redis_rate, 4 limits", callers, bare4, openRedisRate(4)},

@@ -13,7 +13,8 @@
 //   - bare: the text of lua/admit.lua called with one decision at a time through
 //     rueidis, keys and arguments ready made. It is what a limiter could reach
 //     that did nothing but call the script, and the measure of all others.
-//   - store: package redisstore; limiter: package limiter on top of it.
+//   - store: package redisstore; limiter: package limiter on top of it; rate limit
+//     service: gateway/rls on top of that, asked over gRPC by a client of Envoy's API.
 //   - redis_rate and throttled as their users write them, each over a go-redis
 //     client with its defaults; four limits are four calls, one after the other,
 //     up to the first refusal.
@@ -34,7 +35,9 @@
 //	decisions/s = decisions / T
 //	Redis µs    = (used_cpu_user + used_cpu_sys) / decisions, sockets included
 //	script µs   = Σ usec of the commands that the client sends / decisions
-//	ratio       = decisions/s over that of the bare script with as many limits
+//	× bare      = decisions/s over that of the bare script with as many limits
+//	by CPU      = the same of decisions per second of processor time, of callers and
+//	              server together, which is what decides on cores that they share
 //
 // On one hot key the callers ask for much more than its limit: admitted over
 // allowed must be 1.00 ± 0.01, and never above

@@ -11,8 +11,10 @@ import (
 	"github.com/headway-limiter/headway/limiter/near"
 )
 
-// hotRate is the limit of the one key that everybody asks for.
-var hotRate = limiter.Rate{Limit: 2000, Per: time.Second, Burst: 400}
+// hotRate is the limit of the one key that everybody asks for. Its burst is a whole
+// second, so that a pause of the machine does not make the bucket overflow, which
+// would look like strictness.
+var hotRate = limiter.Rate{Limit: 2000, Per: time.Second, Burst: 2000}
 
 // hot is a way to decide about one hot key.
 type hot struct {

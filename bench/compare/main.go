@@ -93,7 +93,7 @@ func measureAll(ctx context.Context, server *server, s settings) (f findings, er
 		if !s.rows.MatchString("hot " + h.name) {
 			continue
 		}
-		j, err := h.judge(ctx, server, d)
+		j, err := h.judge(ctx, server, 2*d)
 		if err != nil {
 			return f, err
 		}

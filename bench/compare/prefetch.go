@@ -30,6 +30,10 @@ func (s saved) fewer() float64 { return float64(s.asked) / float64(max(1, s.call
 // used is what was admitted of what was asked for, which the limit covers.
 func (s saved) used() float64 { return float64(s.admitted) / float64(max(1, s.asked)) }
 
+// scarce is the bucket of that fleet. Chunks may keep half of its burst, so what
+// they take in advance would show.
+var scarce = limiter.Rate{Limit: 2000, Per: time.Second, Burst: 400}
+
 // prefetch lets eight replicas of one server ask for one bucket for d, each
 // evenly and at an eighth of the load. Calls are counted by the server, without
 // those by which replicas tell that they live.
@@ -55,7 +59,7 @@ func prefetch(ctx context.Context, server *server, d time.Duration) (saved, erro
 		}
 		stores = append(stores, s)
 	}
-	take := takes(1, false, hotRate)[0]
+	take := takes(1, false, scarce)[0]
 	// Calls of the quiet fleet are its probes; they are no price of deciding.
 	play(ctx, stores, take, d/4) // until every replica knows its own rate
 	idle, err := server.calls(ctx, d/4, func() {})
@@ -71,7 +75,7 @@ func prefetch(ctx context.Context, server *server, d time.Duration) (saved, erro
 func play(ctx context.Context, stores []limiter.Store, take limiter.Take, d time.Duration) (out saved) {
 	var asked, admitted, failed atomic.Int64
 	// Replicas ask one after the other, each after the same pause.
-	gap := time.Duration(float64(fleetSize) / (fleetLoad * float64(hotRate.Limit)) * float64(time.Second))
+	gap := time.Duration(float64(fleetSize) / (fleetLoad * float64(scarce.Limit)) * float64(time.Second))
 	var wg sync.WaitGroup
 	for i, s := range stores {
 		wg.Go(func() {

@@ -45,7 +45,7 @@ func (f findings) tables() (list []*table) {
 		list = append(list, f.onHotKey())
 	}
 	if s := f.saved; s != nil {
-		t := &table{title: "Tokens taken in advance: 8 replicas, one bucket of 2,000/s, load 0.95",
+		t := &table{title: "Tokens taken in advance: 8 replicas, one bucket of 2,000/s, burst 400, load 0.95",
 			head: []string{"requests", "admitted", "calls", "fewer calls", "utilisation", "errors"}}
 		t.add(fmt.Sprint(s.asked), fmt.Sprint(s.admitted), fmt.Sprint(s.calls),
 			fmt.Sprintf("%.1f ×", s.fewer()), fmt.Sprintf("%.3f", s.used()), fmt.Sprint(s.errors))
@@ -60,11 +60,11 @@ func (f findings) tables() (list []*table) {
 
 // speed is the table of rates.
 func (f findings) speed() *table {
-	t := &table{title: "Rates and cost", head: []string{"", "callers", "decisions/s", "× bare", "p50 ms", "p99 ms",
+	t := &table{title: "Rates and cost", head: []string{"", "callers", "decisions/s", "× bare", "by CPU", "p50 ms", "p99 ms",
 		"Redis µs", "× bare", "script µs", "calls", "own µs", "errors"}}
 	for _, r := range f.cells {
 		m, base := r.median(), find(f.cells, r.cell.base)
-		t.add(r.cell.name, fmt.Sprint(r.cell.callers), fmt.Sprintf("%.0f", m.rate), fmt.Sprintf("%.2f", over(r, base, rate)),
+		t.add(r.cell.name, fmt.Sprint(r.cell.callers), fmt.Sprintf("%.0f", m.rate), fmt.Sprintf("%.2f", over(r, base, rate)), fmt.Sprintf("%.2f", over(r, base, perCPU)),
 			ms(m.p50), ms(m.p99), fmt.Sprintf("%.1f", m.redis), fmt.Sprintf("%.2f", over(r, base, redisCPU)),
 			fmt.Sprintf("%.1f", m.script), fmt.Sprintf("%.2f", m.calls), fmt.Sprintf("%.1f", m.client),
 			fmt.Sprintf("%.2f %%", 100*m.failed))
@@ -73,7 +73,7 @@ func (f findings) speed() *table {
 }
 
 func (f findings) onHotKey() *table {
-	t := &table{title: "One hot key: 2,000/s, burst 400, asked for as fast as callers can",
+	t := &table{title: "One hot key: 2,000/s, burst 2,000, asked for as fast as callers can",
 		head: []string{"", "callers", "decisions/s", "admitted / allowed", "errors"}}
 	for _, j := range f.hot {
 		t.add(j.name, fmt.Sprint(j.callers), fmt.Sprintf("%.0f", j.rate), fmt.Sprintf("%.4f", j.admitted), fmt.Sprint(j.errors))
