@@ -15,13 +15,12 @@ func (t *Throttle) Answered(now time.Time, s Start, r quota.Reading, class quota
 		t.minTrip = trip
 	}
 	t.answered++
-	t.heard = t.heard || len(r.Observations) > 0
 	// When the provider counted it: on arrival, half a quick round trip after it
 	// was sent. A response may take much longer.
 	at := s.at.Add(t.minTrip / 2)
 	for _, o := range r.Observations {
 		if l, ok := levelOf(o, at); ok {
-			t.lane(Key{o.Unit, o.Window, o.Scope}).learn(l, now)
+			t.learn(Key{o.Unit, o.Window, o.Scope}, l, now)
 		}
 	}
 	switch class {
@@ -31,7 +30,7 @@ func (t *Throttle) Answered(now time.Time, s Start, r quota.Reading, class quota
 		t.overload = latest(t.overload, now.Add(pauseOr(r.RetryAfter, overloadTime)))
 		return true
 	case quota.ClassTerminal:
-		t.stopped, t.tryAt = true, now.Add(stopProbe)
+		t.stop, t.tryAt, t.probing = now, now.Add(stopProbe), time.Time{}
 		return true
 	}
 	return t.served(s)
@@ -56,8 +55,8 @@ func (t *Throttle) close(s Start) {
 // served ends a pause, if s was its probe.
 func (t *Throttle) served(s Start) (urgent bool) {
 	if s.probe {
-		urgent = t.unproven() || t.stopped
-		t.probed, t.probing, t.stopped = latest(t.probed, t.until), time.Time{}, false
+		urgent = t.needsProbe()
+		t.probed, t.probing = latest(latest(t.probed, t.until), t.stop), time.Time{}
 		t.step = firstPause
 		for _, l := range t.lanes {
 			l.all, l.batch = min(l.all, 0), min(l.batch, 0) // on from no burst
@@ -93,15 +92,29 @@ func (t *Throttle) refused(now time.Time, s Start, r quota.Reading, class quota.
 	return urgent
 }
 
-// lane returns the lane of k, made if need be.
-func (t *Throttle) lane(k Key) *lane {
+// learn merges what is known of one quota. A quota that nobody has told of for
+// long is forgotten: it would pace by a limit that may be no more.
+func (t *Throttle) learn(k Key, o Level, now time.Time) {
 	l := t.lanes[k]
-	if l == nil {
+	switch {
+	case o.Limit <= 0 || o.Period <= 0 || o.stale(now):
+		return
+	case l == nil && len(t.lanes) >= maxLanes:
+		return
+	case l == nil:
 		l = &lane{}
 		t.lanes[k] = l
 	}
-	return l
+	l.learn(o, now)
+	for k, l := range t.lanes {
+		if l.stale(now) {
+			delete(t.lanes, k)
+		}
+	}
 }
+
+// stale reports whether a level is too old to pace by.
+func (l Level) stale(now time.Time) bool { return now.Sub(l.Seen) > max(forgetAfter, 2*l.Period) }
 
 // State is what replicas tell one another. States merge like their parts: by the
 // latest instants.
@@ -109,12 +122,13 @@ type State struct {
 	Levels   map[Key]Level
 	Until    time.Time // no start before
 	Overload time.Time // no start before
-	Probed   time.Time // the pause that ended here was tried and is over
+	Stopped  time.Time // when the account was refused for good
+	Probed   time.Time // pauses that ended, and stops told, until here were tried and are over
 }
 
 // State describes what this replica knows, for the others.
 func (t *Throttle) State() State {
-	s := State{Levels: map[Key]Level{}, Until: t.until, Overload: t.overload, Probed: t.probed}
+	s := State{Levels: map[Key]Level{}, Until: t.until, Overload: t.overload, Stopped: t.stop, Probed: t.probed}
 	for k, l := range t.lanes {
 		s.Levels[k] = l.Level
 	}
@@ -124,11 +138,12 @@ func (t *Throttle) State() State {
 // Merge takes what another replica knows. Order and repetition do not matter.
 func (t *Throttle) Merge(now time.Time, s State) {
 	for k, l := range s.Levels {
-		if l.Limit > 0 && l.Period > 0 {
-			t.lane(k).learn(l, now)
-		}
+		t.learn(k, l, now)
 	}
 	t.until, t.overload, t.probed = latest(t.until, s.Until), latest(t.overload, s.Overload), latest(t.probed, s.Probed)
+	if s.Stopped.After(t.stop) {
+		t.stop, t.tryAt = s.Stopped, s.Stopped.Add(stopProbe)
+	}
 }
 
 func latest(a, b time.Time) time.Time {

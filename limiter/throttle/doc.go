@@ -26,13 +26,18 @@
 //
 // With N replicas, each starts at 1/N of
 //
-//	window:      (remaining - reserve) / (time to its end)
+//	window:      (remaining - reserve) / (time until two fifths of it are over)
 //	continuous:  limit / period, from what is above the reserve
 //
-// with a burst of a twentieth of the limit. Unpaced, all that a window brings is
-// started in its first instant, by everybody: simulated, that costs 118 refusals
-// a minute with 8 replicas and 473 with 32, against none when paced. When a window
-// ends, nobody knows the next one yet: starts go on from no burst at half of
+// so that batch work has had its share early and the rest of a window belongs to
+// interactive work, whose arrivals nobody plans. The time in the first is at least
+// 1.2 s (a fifth of short windows): spent faster than answers return, what is left
+// is not known, and 32 replicas overshoot a window of 6 s far into its reserve.
+// Each has a burst of a twentieth of the limit.
+//
+// Unpaced, all that a window brings is started in its first instant, by everybody:
+// simulated, that costs 118 refusals a minute with 8 replicas and 473 with 32,
+// against none when paced. When a window ends, nobody knows the next one yet: starts go on from no burst at half of
 // limit/period until a response tells, then rise to the full pace over a twentieth
 // of the period. So no more than a tenth of a limit of ten seconds or longer is
 // started within a second of the reset.
@@ -47,16 +52,17 @@
 // for a second that doubles while refusals go on; the latest end of a pause wins
 // everywhere. After it one replica, elected by the caller, sends one probe, and
 // the others wait for its answer, at most two seconds. An overload of the provider
-// is a short pause of its own. An account without money stops for good, until a
-// response is served.
+// is a short pause of its own. An account without money stops, with one try a
+// minute, until a response is served.
 //
 // # Without a word
 //
 // Before the first response a small window of starts is allowed, which doubles
 // with every answer. A provider that never says what is left is paced by additive
-// increase and multiplicative decrease of a rate: from one start per second and
-// replica a tenth more for each second in which the rate was used and nothing
-// refused, and 0.7 of it after a refusal, at most once a second.
+// increase and multiplicative decrease of a rate: none before its first refusal,
+// then 0.7 of what was started in that second, a tenth more for each second in
+// which the rate was used and nothing refused, and 0.7 of it after a refusal, at
+// most once a second.
 //
 // Source of the rules and figures: simulation of ten minutes of 600 requests a
 // minute with saturating batch work; order-free merging follows the join

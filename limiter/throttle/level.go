@@ -71,7 +71,7 @@ func (l Level) Merge(o Level) Level {
 		return l
 	}
 	newer, older := l, o
-	if o.Seen.After(l.Seen) || (o.Seen.Equal(l.Seen) && o.Limit < l.Limit) {
+	if o.newer(l) {
 		newer, older = o, l
 	}
 	out := newer // limits and periods change: the newest word on them holds
@@ -95,6 +95,20 @@ func (l Level) Merge(o Level) Level {
 		out.End, out.Remaining = older.End, older.Remaining
 	}
 	return out
+}
+
+// newer says whose word on limit and period holds: the later one's, and of two at
+// one instant always the same one's.
+func (l Level) newer(o Level) bool {
+	switch {
+	case !l.Seen.Equal(o.Seen):
+		return l.Seen.After(o.Seen)
+	case l.Limit != o.Limit:
+		return l.Limit < o.Limit
+	case l.Period != o.Period:
+		return l.Period > o.Period
+	}
+	return l.Windowed && !o.Windowed
 }
 
 // near is how far apart two ends of one window may be.
@@ -123,11 +137,14 @@ func (l Level) At(now time.Time) float64 {
 func (l Level) even() float64 { return float64(l.Limit) / l.Period.Seconds() }
 
 // rate is what may be started per second from now on, by the whole fleet, so that
-// the level falls to floor by the time the window is spent to its planned part.
+// the level falls to floor by the time the window is spent to its planned part, but
+// never faster than the news of it goes round: what is spent quicker than answers
+// come back is spent blindly.
 func (l Level) rate(now time.Time, floor float64) float64 {
 	if !l.Windowed || l.Over(now) {
 		return l.even()
 	}
 	left := l.End.Sub(now).Seconds() - (1-spentBy)*l.Period.Seconds()
-	return max(0, l.At(now)-floor) / max(left, 0.1*l.Period.Seconds())
+	period := l.Period.Seconds()
+	return max(0, l.At(now)-floor) / max(left, min(max(0.1*period, lag), 0.2*period))
 }

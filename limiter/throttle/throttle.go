@@ -60,6 +60,11 @@ const (
 	WhyRate     Why = "rate"     // the rate of a provider that says nothing
 )
 
+// Whys lists every Why, for documentation and metrics.
+var Whys = [...]Why{
+	WhyPaused, WhyOverload, WhyProbe, WhyStopped, WhyFirst, WhyLevel, WhyReserve, WhyPace, WhyRate,
+}
+
 // Verdict is the answer to Ask.
 type Verdict struct {
 	OK bool
@@ -72,8 +77,12 @@ type Verdict struct {
 const (
 	burstPart    = 0.05                   // of a limit, at once
 	spentBy      = 0.4                    // part of a window by which batch work has had its share
+	lag          = 1.2                    // seconds that answers take to tell what is left
+	maxLanes     = 32                     // quotas of one account; providers have up to eight
+	forgetAfter  = 10 * time.Minute       // a quota that nobody has told of; at least two periods
 	soonest      = 10 * time.Millisecond  // nobody is told a shorter wait
-	firstWindow  = 4                      // starts before the first response
+	firstWindow  = 4                      // starts before the first response; each answer doubles it
+	slowStart    = 8                      // answers after which a silent provider is open to all
 	calm         = time.Second            // after a reset, half the pace
 	rampPart     = 0.05                   // of a period, to the full pace
 	probeTimeout = 2 * time.Second        // for others to wait for a probe
@@ -96,7 +105,6 @@ type Throttle struct {
 	lanes    map[Key]*lane
 	open     map[Start]int // started, and not answered yet
 	answered int64
-	heard    bool          // the provider says something of its quotas
 	minTrip  time.Duration // the quickest answer so far
 
 	until    time.Time // no start before: quota
@@ -104,7 +112,7 @@ type Throttle struct {
 	probed   time.Time // the pause that ended here is over, somebody has tried
 	probing  time.Time // since when a probe of ours is under way; zero: none
 	step     time.Duration
-	stopped  bool
+	stop     time.Time // the account was refused for good; over once probed is later
 	tryAt    time.Time // of a stopped account
 
 	silent silent
@@ -143,7 +151,7 @@ func (t *Throttle) Ask(now time.Time, c Cost, class Class) (Start, Verdict) {
 	if v, closed := t.gate(now); closed {
 		return Start{}, v
 	}
-	probe := t.needsProbe(now)
+	probe := t.needsProbe()
 	if !probe {
 		if v := t.room(now, c, class); !v.OK {
 			v.Wait = max(v.Wait, soonest)
@@ -170,13 +178,15 @@ func (t *Throttle) begin(now time.Time, c Cost, probe bool) Start {
 // gate answers while nothing at all may start.
 func (t *Throttle) gate(now time.Time) (Verdict, bool) {
 	switch {
-	case t.stopped && now.Before(t.tryAt):
+	case t.stopped() && now.Before(t.tryAt):
 		return Verdict{Wait: t.tryAt.Sub(now), Why: WhyStopped}, true
 	case now.Before(t.until):
 		return Verdict{Wait: t.until.Sub(now), Why: WhyPaused}, true
 	case now.Before(t.overload):
 		return Verdict{Wait: t.overload.Sub(now), Why: WhyOverload}, true
-	case t.stopped:
+	case t.stopped() && !t.leads && now.Sub(t.tryAt) < probeTimeout:
+		return Verdict{Wait: probeTimeout - now.Sub(t.tryAt), Why: WhyProbe}, true
+	case t.stopped():
 		t.tryAt = now.Add(stopProbe) // one try
 		return Verdict{}, false
 	case !t.unproven():
@@ -192,19 +202,20 @@ func (t *Throttle) gate(now time.Time) (Verdict, bool) {
 // unproven reports whether a pause is over that nobody has tried the end of.
 func (t *Throttle) unproven() bool { return !t.until.IsZero() && t.probed.Before(t.until.Add(-agree)) }
 
+// stopped reports whether the account needs its owner.
+func (t *Throttle) stopped() bool { return t.stop.After(t.probed) }
+
 // needsProbe reports whether the next start is the probe.
-func (t *Throttle) needsProbe(time.Time) bool { return t.unproven() || t.stopped }
+func (t *Throttle) needsProbe() bool { return t.unproven() || t.stopped() }
 
 // room looks at everything that limits a start.
 func (t *Throttle) room(now time.Time, c Cost, class Class) Verdict {
 	switch {
 	case len(t.lanes) > 0:
-	case t.answered > 0 && !t.heard:
-		return t.silent.room(now)
-	case len(t.open) >= firstWindow<<min(t.answered, 8):
+	case t.answered < slowStart && len(t.open) >= firstWindow<<t.answered:
 		return Verdict{Wait: 10 * soonest, Why: WhyFirst}
 	default:
-		return Verdict{OK: true}
+		return t.silent.room(now)
 	}
 	worst := Verdict{OK: true}
 	for k, l := range t.lanes {
@@ -234,6 +245,11 @@ func (t *Throttle) laneRoom(now time.Time, k Key, l *lane, cost float64, class C
 	// Everybody stops short of nothing by a start each. What costs more than a
 	// share ever holds goes when the share is whole.
 	share := left/t.replicas - opened
+	// Arrivals of interactive work are uneven, so one may be ahead of the share by a
+	// start while there is enough for everybody to be.
+	if class == Interactive && left > 2*cost*t.replicas {
+		share += cost
+	}
 	if need := min(cost, 0.9*float64(l.Limit)/t.replicas); share < need {
 		return Verdict{Wait: l.fills(now, (need-share)*t.replicas), Why: WhyLevel}
 	}
