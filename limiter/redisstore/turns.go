@@ -99,10 +99,12 @@ func (s *Store) drawStock(t limiter.Turns) (st stock) {
 	}
 	st.ask = slices.Repeat([]limiter.Slot{{Slot: t.Slots, Cap: int(t.Rate.Burst)}}, int(min(n, t.Rate.Burst)))
 	st.wants = make([]int64, len(st.ask))
-	st.seq, st.counted = s.slots.draw(st.ask, st.wants)
-	if len(st.wants) > 0 {
-		st.held = st.wants[0] - 1
+	if n == 0 { // it withdraws a claim, but still is about slots
+		st.seq, _ = s.slots.state(nil)
+		return st
 	}
+	st.seq, st.counted = s.slots.draw(st.ask, st.wants)
+	st.held = st.wants[0] - 1
 	return st
 }
 
