@@ -38,11 +38,11 @@ func (c Chaos) WriteJSON(w io.Writer) error {
 }
 
 // Lateness is how late the driver was around the troubles that took something
-// away, in ms: the 99th percentile, the worst of them; 0 without any.
+// away, in ms: the 99th percentile of the worst part of them; 0 without any.
 func (r *Run) Lateness() (ms float64) {
 	for _, f := range r.Faults {
 		if f.Outage != nil {
-			ms = max(ms, f.Outage.DriverLateP99MS)
+			ms = max(ms, f.Outage.DriverLateP99MS, f.Outage.DriverLateFirstP99MS, f.Outage.DriverLateRestP99MS)
 		}
 	}
 	return ms
@@ -58,20 +58,25 @@ var outageHead = []string{"", "policy", "away", "admitted ÷ limit", "worst seco
 // outageCells is one trouble as a row.
 func outageCells(r *Run, f FaultReport) []string {
 	o := f.Outage
-	mark := ""
-	if o.DriverLateP99MS > lateBound {
-		mark = " *"
-	}
 	return []string{
-		strings.TrimPrefix(f.Kind, "redis_") + mark, r.OnOutage, fmt.Sprintf("%.1fs", f.ForS),
+		strings.TrimPrefix(f.Kind, "redis_"), r.OnOutage, fmt.Sprintf("%.1fs", f.ForS),
 		fmt.Sprintf("%.2f", o.LimitRatio), fmt.Sprintf("%.2f", f.OverAdmissionRatio),
 		Percent(float64(o.Refused+o.Unavailable) / math.Max(float64(o.Offered), 1)),
-		Millis(o.BaseP99MS), added(o.AddedFirstP99MS), added(o.AddedRestP99MS), unlessNone(f.DetectMS), unlessNone(f.HealMS), Millis(o.DriverLateP99MS),
+		Millis(o.BaseP99MS), added(o.AddedFirstP99MS) + mark(o.DriverLateFirstP99MS), added(o.AddedRestP99MS) + mark(o.DriverLateRestP99MS),
+		unlessNone(f.DetectMS), unlessNone(f.HealMS), Millis(o.DriverLateP99MS) + mark(o.DriverLateP99MS),
 	}
 }
 
 // added writes a difference in ms with its sign.
 func added(ms float64) string { return fmt.Sprintf("%+.0fms", ms) }
+
+// mark marks figures of a time in which the driver was too late.
+func mark(lateMS float64) string {
+	if lateMS > lateBound {
+		return " *"
+	}
+	return ""
+}
 
 // outages are the rows of all troubles of the runs that took the store or a
 // replica away, with their head.
@@ -91,7 +96,7 @@ func outages(runs []*Run) [][]string {
 var outageLegend = fmt.Sprintf(`Admitted ÷ limit: requests that reached the provider while the store was away, of rate × time. Worst second: of burst + rate,
 from the begin until %g s after the return. P99 before: of the time to an answer, in the 3 s before; first second, rest: what the outage added to it.
 Detected: every replica answers by policy and nobody waits for the store any more. Healed: from the store's return until every
-replica admits by it alone. Driver late: 99th percentile; beyond %d ms (*) times say more about the machine than about the fleet.`,
+replica admits by it alone. Driver late: 99th percentile; where it is beyond %d ms (*), times say more about the machine than about the fleet.`,
 	recoverySpan.Seconds(), lateBound)
 
 // Heading says what was run where.
@@ -186,7 +191,7 @@ func (p promise) broken(r *Run) (list []string) {
 			continue
 		}
 		if v := p.value(f); v < p.least || v > p.most {
-			list = append(list, fmt.Sprintf("%s: %s: %.4g, not %s", r.Scenario, p.says, v, p.bounds()))
+			list = append(list, fmt.Sprintf("%s: %s: %.4g, not %s%s", r.Scenario, p.says, v, p.bounds(), mark(r.Lateness())))
 		}
 	}
 	return list
