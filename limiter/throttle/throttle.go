@@ -247,7 +247,7 @@ func (t *Throttle) laneRoom(now time.Time, k Key, l *lane, cost float64, class C
 	share := left/t.replicas - opened
 	// Arrivals of interactive work are uneven, so one may be ahead of the share by a
 	// start while there is enough for everybody to be.
-	if class == Interactive && left > 2*cost*t.replicas {
+	if class == Interactive && t.replicas > 1 && left > 2*cost*t.replicas {
 		share += cost
 	}
 	if need := min(cost, 0.9*float64(l.Limit)/t.replicas); share < need {
