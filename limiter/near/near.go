@@ -165,7 +165,9 @@ func (s *Store) with(b limiter.BucketID, f func(*entry)) {
 func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdict, error) {
 	now := s.now()
 	if s.opts.Prefetch {
-		s.yield(t.Pool, t.Rate, now)
+		if t.Slots.ID == "" { // slots are never kept here
+			s.yield(t.Pool, t.Rate, now)
+		}
 		for _, b := range t.Bids {
 			for _, c := range b.Rest.Charges {
 				s.yield(c.Bucket, c.Rate, now)
@@ -191,7 +193,9 @@ func (s *Store) heed(t limiter.Turns, v limiter.TurnsVerdict) {
 	for i, b := range t.Bids {
 		switch v.Bids[i].State {
 		case limiter.BidGranted:
-			lift(t.Pool, b.Cost)
+			if t.Slots.ID == "" {
+				lift(t.Pool, b.Cost)
+			}
 			fallthrough
 		case limiter.BidBlocked:
 			for j, c := range b.Rest.Charges {
