@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"maps"
 	"time"
 
 	"github.com/headway-limiter/headway/limiter/quota"
@@ -19,21 +20,36 @@ func (t *Throttle) Answered(now time.Time, s Start, r quota.Reading, class quota
 	// was sent. A response may take much longer.
 	at := s.at.Add(t.minTrip / 2)
 	for _, o := range r.Observations {
-		if l, ok := levelOf(o, at); ok {
-			t.learn(Key{o.Unit, o.Window, o.Scope}, l, now)
+		k := Key{o.Unit, o.Window, o.Scope}
+		if l, ok := levelOf(t.kindOf(k).of(o, at), at); ok {
+			t.learn(k, l, now)
+			if t.lanes[k] != nil {
+				t.own.Levels[k] = t.own.Levels[k].Merge(l)
+			}
 		}
 	}
 	switch class {
 	case quota.ClassQuota, quota.ClassDaily:
 		return t.refused(now, s, r, class)
 	case quota.ClassOverload:
-		t.overload = latest(t.overload, now.Add(pauseOr(r.RetryAfter, overloadTime)))
-		return true
+		until := now.Add(pauseOr(r.RetryAfter, overloadTime))
+		urgent = until.After(t.overload.Add(agree))
+		t.own.Overload = latest(t.own.Overload, until)
+		t.overload = latest(t.overload, until)
+		return urgent
 	case quota.ClassTerminal:
-		t.stop, t.tryAt, t.probing = now, now.Add(stopProbe), time.Time{}
+		t.stop, t.tryAt, t.probing, t.own.Stopped = now, now.Add(stopProbe), time.Time{}, now
 		return true
 	}
 	return t.served(s)
+}
+
+// Settled tells what a start that was answered has used in the end. The pace makes
+// up for the difference; what is left, the provider tells itself.
+func (t *Throttle) Settled(s Start, used Cost) {
+	for k, l := range t.lanes {
+		l.spend(used.of(k.Unit) - s.cost.of(k.Unit))
+	}
 }
 
 // Failed ends s when no response came at all, which tells nothing of quotas. A
@@ -57,6 +73,7 @@ func (t *Throttle) served(s Start) (urgent bool) {
 	if s.probe {
 		urgent = t.needsProbe()
 		t.probed, t.probing = latest(latest(t.probed, t.until), t.stop), time.Time{}
+		t.own.Probed = t.probed
 		t.step = firstPause
 		for _, l := range t.lanes {
 			l.all, l.batch = min(l.all, 0), min(l.batch, 0) // on from no burst
@@ -88,7 +105,7 @@ func (t *Throttle) refused(now time.Time, s Start, r quota.Reading, class quota.
 	t.silent.cut(now, len(t.lanes) > 0)
 	until := now.Add(max(wait, leastPause))
 	urgent = until.After(t.until.Add(agree))
-	t.until = latest(t.until, until)
+	t.until, t.own.Until = latest(t.until, until), latest(t.own.Until, until)
 	return urgent
 }
 
@@ -109,8 +126,23 @@ func (t *Throttle) learn(k Key, o Level, now time.Time) {
 	for k, l := range t.lanes {
 		if l.stale(now) {
 			delete(t.lanes, k)
+			delete(t.own.Levels, k)
+			delete(t.kinds, k)
 		}
 	}
+}
+
+// kindOf returns what is known of how k refills.
+func (t *Throttle) kindOf(k Key) *kind {
+	g := t.kinds[k]
+	switch {
+	case g == nil && len(t.kinds) >= maxLanes:
+		return &kind{}
+	case g == nil:
+		g = &kind{}
+		t.kinds[k] = g
+	}
+	return g
 }
 
 // stale reports whether a level is too old to pace by.
@@ -126,12 +158,12 @@ type State struct {
 	Probed   time.Time // pauses that ended, and stops told, until here were tried and are over
 }
 
-// State describes what this replica knows, for the others.
+// State describes what this replica has been told itself, for the others. What
+// it has from them is left out: told on and on, each time a little later by the
+// time a message takes, an instant would run away.
 func (t *Throttle) State() State {
-	s := State{Levels: map[Key]Level{}, Until: t.until, Overload: t.overload, Stopped: t.stop, Probed: t.probed}
-	for k, l := range t.lanes {
-		s.Levels[k] = l.Level
-	}
+	s := t.own
+	s.Levels = maps.Clone(s.Levels)
 	return s
 }
 

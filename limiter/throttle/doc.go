@@ -18,6 +18,11 @@
 // and neither ever raises a level within a window: a late response cannot give
 // back what has been started since.
 //
+// Where a dialect leaves open which of the two a quota is, its resets tell: the end
+// of a window stays where it is, while the time until all is there again grows with
+// what is missing. Each response is a vote. A first one is taken for a flow if the
+// period that follows from it is at most 90 s.
+//
 // From a level is subtracted what this replica has started after the request whose
 // answer told of it, and the provider has not answered yet: headers tell of the
 // time when a request was counted, not of what was sent since.

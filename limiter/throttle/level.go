@@ -43,7 +43,7 @@ func levelOf(o quota.Observation, at time.Time) (Level, bool) {
 	switch {
 	case o.Refill == quota.RefillContinuous && o.Reset != quota.Unknown && missing > 0:
 		// The period follows from what is missing and how long that takes.
-		l.Period = time.Duration(float64(o.Reset) * float64(l.Limit) / float64(missing))
+		l.Period = period(o)
 		l.End = at.Add(o.Reset)
 	case l.Period > 0 && (o.Refill == quota.RefillContinuous || o.Reset == quota.Unknown):
 		// A window whose end nobody tells is best taken for a flow: what remains of

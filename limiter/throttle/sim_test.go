@@ -249,6 +249,9 @@ func TestPacedFleet(t *testing.T) {
 				{limit: 600, period: time.Minute, fixed: fixed},
 				{limit: 600, period: 6 * time.Second, fixed: fixed, late: n == 8},
 			} {
+				if p.period == time.Minute && (n == 8 || n == 32 && !fixed) {
+					continue // its neighbours tell as much, sooner
+				}
 				name := fmt.Sprintf("%d replicas, %d per %v, fixed %v", n, p.limit, p.period, fixed)
 				t.Run(name, func(t *testing.T) {
 					r := run(n, p, max(2*p.period, 36*time.Second), 0.15)

@@ -92,7 +92,8 @@ const (
 	dayPause     = 15 * time.Minute       // when the day's quota is used up
 	overloadTime = 2 * time.Second        // after an overload without a time
 	stopProbe    = time.Minute            // between tries of a stopped account
-	agree        = 50 * time.Millisecond  // how far instants of replicas may differ
+	agree        = 50 * time.Millisecond  // how far instants of one replica may differ
+	sameEnd      = 250 * time.Millisecond // how far the end of one pause may, at two replicas
 )
 
 // Throttle paces the starts of one replica at one account. It is not safe for
@@ -103,6 +104,8 @@ type Throttle struct {
 	leads    bool    // sends the probes of the fleet
 
 	lanes    map[Key]*lane
+	kinds    map[Key]*kind
+	own      State         // what this replica was told itself
 	open     map[Start]int // started, and not answered yet
 	answered int64
 	minTrip  time.Duration // the quickest answer so far
@@ -128,15 +131,23 @@ type Start struct {
 
 // New returns a Throttle that knows nothing yet, of a replica that is alone.
 func New(c Config) *Throttle {
-	t := &Throttle{reserve: c.Reserve, replicas: 1, leads: true, lanes: map[Key]*lane{}, open: map[Start]int{}, step: firstPause}
+	t := &Throttle{
+		replicas: 1, leads: true, step: firstPause, own: State{Levels: map[Key]Level{}},
+		lanes: map[Key]*lane{}, kinds: map[Key]*kind{}, open: map[Start]int{},
+	}
+	t.Configure(c)
+	return t
+}
+
+// Configure replaces the configuration. What is known stays.
+func (t *Throttle) Configure(c Config) {
+	t.reserve = min(c.Reserve, 0.9)
 	switch {
 	case c.Reserve == 0:
 		t.reserve = DefaultReserve
 	case c.Reserve < 0:
 		t.reserve = 0
 	}
-	t.reserve = min(t.reserve, 0.9)
-	return t
 }
 
 // Fleet says among how many replicas the quota is divided, at least 1, and whether
@@ -200,7 +211,9 @@ func (t *Throttle) gate(now time.Time) (Verdict, bool) {
 }
 
 // unproven reports whether a pause is over that nobody has tried the end of.
-func (t *Throttle) unproven() bool { return !t.until.IsZero() && t.probed.Before(t.until.Add(-agree)) }
+func (t *Throttle) unproven() bool {
+	return !t.until.IsZero() && t.probed.Before(t.until.Add(-sameEnd))
+}
 
 // stopped reports whether the account needs its owner.
 func (t *Throttle) stopped() bool { return t.stop.After(t.probed) }
@@ -230,17 +243,22 @@ func (t *Throttle) room(now time.Time, c Cost, class Class) Verdict {
 	return worst
 }
 
+// under is what was started here and is not counted in what is known of l.
+func (t *Throttle) under(k Key, l *lane) (cost float64) {
+	for s := range t.open {
+		if s.at.Add(t.minTrip / 2).After(l.Seen.Add(-agree)) {
+			cost += s.cost.of(k.Unit)
+		}
+	}
+	return cost
+}
+
 // laneRoom looks at one quota: is enough of this replica's share left, and is it
 // time by the pace.
 func (t *Throttle) laneRoom(now time.Time, k Key, l *lane, cost float64, class Class) Verdict {
 	floor := t.reserve * float64(l.Limit)
 	l.flow(now, t.replicas, floor)
-	var opened float64
-	for s := range t.open {
-		if s.at.Add(t.minTrip / 2).After(l.Seen.Add(-agree)) { // not counted in what was seen
-			opened += s.cost.of(k.Unit)
-		}
-	}
+	opened := t.under(k, l)
 	left := l.At(now)
 	// Everybody stops short of nothing by a start each. What costs more than a
 	// share ever holds goes when the share is whole.
@@ -262,4 +280,38 @@ func (t *Throttle) laneRoom(now time.Time, k Key, l *lane, cost float64, class C
 		return Verdict{Wait: wait, Why: WhyPace}
 	}
 	return Verdict{OK: true}
+}
+
+// Status is what is known of one quota, for people and metrics.
+type Status struct {
+	Key
+	Limit   int64
+	Left    float64       // known to be left, less what is under way here
+	Reserve float64       // of it, for interactive work
+	Age     time.Duration // of what is known
+}
+
+// Status lists the quotas, in no order.
+func (t *Throttle) Status(now time.Time) []Status {
+	var all []Status
+	for k, l := range t.lanes {
+		all = append(all, Status{
+			Key: k, Limit: l.Limit, Left: l.At(now) - t.under(k, l),
+			Reserve: t.reserve * float64(l.Limit), Age: max(0, now.Sub(l.Seen)),
+		})
+	}
+	return all
+}
+
+// Idle reports whether nothing is under way or in force.
+func (t *Throttle) Idle(now time.Time) bool {
+	return len(t.open) == 0 && !t.stopped() && !now.Before(t.until) && !now.Before(t.overload)
+}
+
+// Paused is until when nothing starts; the past if it does.
+func (t *Throttle) Paused() time.Time {
+	if t.stopped() {
+		return latest(t.tryAt, t.until)
+	}
+	return latest(t.until, t.overload)
 }
