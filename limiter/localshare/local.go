@@ -112,7 +112,7 @@ func (s *Store) addLocked(now int64, id limiter.BucketID, b *bucket) {
 // decide decides t by the shares of this replica, all or nothing.
 func (s *Store) decide(t limiter.Take) limiter.Verdict {
 	now := time.Now()
-	broken := !s.inner.Health().Usable
+	broken := !s.healthy()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beginLocked(now, broken)

@@ -10,9 +10,10 @@ import (
 	"github.com/headway-limiter/headway/limiter/storetest"
 )
 
-// The outage that is measured: as in the table of the design.
+// The outage that is measured: as in the table of the design, with less traffic.
 var (
 	thousand = limiter.Rate{Limit: 1000, Per: time.Second, Burst: 200}
+	measured = limiter.Rate{Limit: 400, Per: time.Second, Burst: 80}
 	lasting  = 30 * time.Second
 )
 
@@ -32,14 +33,18 @@ func TestOutageOfThirtySeconds(t *testing.T) {
 				off := begin.Add(2 * time.Second)
 				time.AfterFunc(2*time.Second, func() { r.links((*storetest.Link).Cut) })
 				time.AfterFunc(2*time.Second+lasting, func() { r.links((*storetest.Link).Mend) })
-				r.offer(l, rnd, 1500, c.weights, off.Add(lasting+3*time.Second), func() limiter.Take { return take(thousand, 1, 0) })
+				r.offer(l, rnd, 600, c.weights, off.Add(lasting+2*time.Second), func() limiter.Take { return take(measured, 1, 0) })
 				during := float64(l.between(off, off.Add(lasting)))
 				t.Logf("admitted %.4f of the limit in the outage; %d after it in 0.2 s, %.0f charged as debts; %d failed",
-					during/1000/lasting.Seconds(), l.between(off.Add(lasting), off.Add(lasting+200*time.Millisecond)), r.debts(), l.failed)
-				if most := 200 + 1000*lasting.Seconds(); during > most || during < c.least*1000*lasting.Seconds() {
+					during/400/lasting.Seconds(), l.between(off.Add(lasting), off.Add(lasting+200*time.Millisecond)), r.debts(), l.failed)
+				if most := 80 + 400*lasting.Seconds(); during > most || during < c.least*400*lasting.Seconds() {
 					t.Errorf("%.0f admitted in the outage, want %.2f of the limit at least and %.0f at most", during, c.least, most)
 				}
-				t.Logf("%.1f above one bucket at the worst", l.excess(thousand))
+				excess := l.excess(measured)
+				t.Logf("%.1f above one bucket at the worst", excess)
+				if excess > 60 { // what all spend while some have noticed the end and some have not
+					t.Errorf("%.1f above one bucket", excess)
+				}
 				if l.failed > 0 {
 					t.Errorf("%d requests failed", l.failed)
 				}
@@ -53,7 +58,7 @@ func TestOutageOfThirtySeconds(t *testing.T) {
 // counts are remembered.
 func TestSharesNeverExceedTheLimit(t *testing.T) {
 	tapes := storetest.Seeded(t)
-	for range 12 {
+	for range 8 {
 		seed := tapes.Uint64()
 		synctest.Test(t, func(t *testing.T) { outageTape(t, rand.New(rand.NewPCG(seed, 1))) })
 	}

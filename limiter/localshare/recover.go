@@ -9,7 +9,7 @@ import (
 // recover ends the outage, if it is over: the store is usable, and it has
 // answered, or called itself unusable meanwhile, or was not missed for a while.
 func (s *Store) recover(now time.Time, answered bool) {
-	if !s.out.Load() || !s.inner.Health().Usable {
+	if !s.out.Load() || !s.healthy() {
 		return
 	}
 	s.mu.Lock()

@@ -215,6 +215,14 @@ func (s *Store) correctLocked(now int64, a limiter.Adjustment, n int64) *bucket 
 // Health implements limiter.Store: the store's own, for shares are no health.
 func (s *Store) Health() limiter.Health { return s.inner.Health() }
 
+// healthy reports whether nothing ails the store. One of several servers may be
+// usable while another is out: the outage lasts until all are back, for what a
+// bucket owes can only be told to the server that keeps it.
+func (s *Store) healthy() bool {
+	h := s.inner.Health()
+	return h.Usable && h.State == "ok"
+}
+
 // Close implements limiter.Store and closes the store behind.
 func (s *Store) Close(ctx context.Context) error {
 	s.closing.Do(func() {
@@ -244,7 +252,7 @@ func (s *Store) watch() {
 
 // look counts the fleet.
 func (s *Store) look(now time.Time) {
-	usable, n := s.inner.Health().Usable, 0
+	usable, n := s.healthy(), 0
 	if s.fleet != nil {
 		n = s.fleet.View().Members
 	}

@@ -85,7 +85,7 @@ func (s *Store) followTurns(t limiter.Turns, v limiter.TurnsVerdict) {
 // does not cover the next. err is the store's, for bids that must not be decided
 // without it.
 func (s *Store) serve(t limiter.Turns, err error) limiter.TurnsVerdict {
-	now, broken := time.Now(), !s.inner.Health().Usable
+	now, broken := time.Now(), !s.healthy()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beginLocked(now, broken)
