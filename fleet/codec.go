@@ -32,9 +32,10 @@ const (
 var ErrDigest = errors.New("fleet: malformed digest")
 
 // Encode appends the binary form of d to b, in at most limit bytes, and returns
-// how many pools and tenants had to be left out. Kept are the first pools, since
-// they are the busiest, and of all of these pools equally many first tenants. A
-// limit of 512 bytes is always enough for a digest without pools.
+// how many pools, tenants and throttles had to be left out. Kept are the first
+// throttles, in up to half of the room; the first pools, since they are the
+// busiest; and of all of these pools equally many first tenants. A limit of 512
+// bytes is always enough for a digest without either.
 func (d Digest) Encode(b []byte, limit int) (out []byte, omitted int) {
 	start := len(b)
 	b = append(b, format)
@@ -44,7 +45,9 @@ func (d Digest) Encode(b []byte, limit int) (out []byte, omitted int) {
 	b = appendName(b, d.Build)
 	b = appendName(b, d.Config)
 	b = binary.AppendUvarint(b, uint64(max(0, d.InFlight)))
-	keep, omitted := d.fit(limit - (len(b) - start) - 2)
+	room := limit - (len(b) - start) - 2
+	last, left := d.fitThrottles(room / 2)
+	keep, omitted := d.fit(room - len(last))
 	b = binary.AppendUvarint(b, uint64(len(keep)))
 	for i, n := range keep {
 		b = d.Pools[i].appendHead(b, n)
@@ -52,7 +55,7 @@ func (d Digest) Encode(b []byte, limit int) (out []byte, omitted int) {
 			b = t.append(b)
 		}
 	}
-	return b, omitted
+	return append(b, last...), omitted + left
 }
 
 // fit chooses what of d's pools goes into room bytes: for each pool kept, the
@@ -154,6 +157,9 @@ func Decode(b []byte) (Digest, error) {
 	d.InFlight = int64(r.uvarint(math.MaxInt64))
 	for range r.count(maxPools, 4) {
 		d.Pools = append(d.Pools, r.pool())
+	}
+	if len(r.b) > 0 { // versions of the program before throttles end here
+		d.Throttles = r.throttles()
 	}
 	if r.err == nil && d.Replica == "" {
 		r.fail("no replica name")

@@ -25,12 +25,28 @@ func busy(pools, tenants int) Digest {
 	return d
 }
 
+// told is what was heard of so many accounts.
+func told(n int) []Throttle {
+	var all []Throttle
+	for i := range n {
+		all = append(all, Throttle{
+			Name: fmt.Sprintf("%032x", i), Until: 31 * time.Second, Overload: NoTime, Stopped: -maxSpan, Probed: 0,
+			Levels: []QuotaLevel{
+				{Unit: "requests", Window: time.Minute, Limit: 600, Period: time.Minute, Windowed: true, End: 17 * time.Second, Remaining: int64(i), Seen: -1234 * time.Millisecond},
+				{Unit: "tokens", Scope: "project", Limit: math.MaxInt64, Period: maxSpan, End: maxSpan, Remaining: math.MaxInt64, Seen: -time.Millisecond},
+			},
+		})
+	}
+	return all
+}
+
 func TestRoundTrip(t *testing.T) {
 	tests := map[string]Digest{
 		"bare":       {Replica: "r"},
 		"extremes":   {Replica: strings.Repeat("n", MaxName), Incarnation: math.MaxUint64, Sequence: math.MaxUint64, InFlight: math.MaxInt64, Pools: []Pool{{Spacing: math.MaxInt64, Depth: math.MaxInt32, Tenants: []TenantLoad{{Queued: math.MaxInt32, Served: math.MaxFloat64}}}}},
 		"hex tails":  {Replica: strings.Repeat("0123456789abcdef", 2), Build: "x" + strings.Repeat("f", 32), Config: strings.Repeat("A", 32), Pools: []Pool{{Name: strings.Repeat("0", 33)}}},
 		"ordinary":   busy(2, 10),
+		"throttles":  {Replica: "r", Pools: busy(1, 1).Pools, Throttles: told(3)},
 		"many pools": busy(12, 1),
 	}
 	for name, d := range tests {
@@ -123,7 +139,7 @@ func TestEncodeRepairs(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	good, _ := busy(2, 3).Encode(nil, 4096)
-	for i := range good {
+	for i := range good[1:] { // without the last byte it is one of before throttles
 		if _, err := Decode(good[:i]); !errors.Is(err, ErrDigest) {
 			t.Errorf("the first %d of %d bytes: %v", i, len(good), err)
 		}
@@ -233,4 +249,66 @@ func BenchmarkCodec(b *testing.B) {
 			table.View(epoch)
 		}
 	})
+}
+
+// TestEncodeSharesWithThrottles: neither pools nor throttles leave the other without
+// room, what is left out is counted, and the first ones stay.
+func TestEncodeSharesWithThrottles(t *testing.T) {
+	d := busy(20, 20)
+	d.Throttles = told(100)
+	for _, limit := range []int{512, MaxDatagram} {
+		b, omitted := d.Encode(nil, limit)
+		if len(b) > limit {
+			t.Fatalf("%d bytes of %d", len(b), limit)
+		}
+		got, err := Decode(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := len(got.Pools) + len(got.Throttles)
+		for _, p := range got.Pools {
+			kept += len(p.Tenants)
+		}
+		if kept+omitted != 20+20*20+100 {
+			t.Errorf("%d kept, %d omitted", kept, omitted)
+		}
+		if n := len(got.Throttles); n < limit/300 || !reflect.DeepEqual(got.Throttles, d.Throttles[:n]) {
+			t.Errorf("limit %d: %d throttles are kept", limit, n)
+		}
+		if len(got.Pools) < 3 {
+			t.Errorf("limit %d: %d pools are kept", limit, len(got.Pools))
+		}
+	}
+}
+
+// TestEncodeClampsTimes: what is beyond the bounds comes back at the bound, ends
+// are never early, and lists are cut.
+func TestEncodeClampsTimes(t *testing.T) {
+	one := QuotaLevel{Limit: -5, Remaining: -1, Window: -time.Second, Period: 1000 * maxSpan, End: math.MaxInt64, Seen: math.MinInt64 + 1}
+	d := Digest{Replica: "r", Throttles: []Throttle{{Until: time.Microsecond, Overload: NoTime, Stopped: NoTime, Probed: NoTime}}}
+	for range maxLevels + 5 {
+		d.Throttles[0].Levels = append(d.Throttles[0].Levels, one)
+	}
+	b, _ := d.Encode(nil, 1<<16)
+	got, err := Decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	th := got.Throttles[0]
+	if th.Until != time.Millisecond || th.Overload != NoTime || len(th.Levels) != maxLevels {
+		t.Errorf("got %+v", th)
+	}
+	if want := (QuotaLevel{Period: maxSpan, End: maxSpan, Seen: -maxSpan}); th.Levels[0] != want {
+		t.Errorf("got %+v, want %+v", th.Levels[0], want)
+	}
+}
+
+// TestDecodeBeforeThrottles: digests of programs that know of none can be read.
+func TestDecodeBeforeThrottles(t *testing.T) {
+	d := busy(2, 3)
+	b, _ := d.Encode(nil, MaxDatagram)
+	got, err := Decode(b[:len(b)-1]) // without the count of throttles
+	if err != nil || !reflect.DeepEqual(got, d) {
+		t.Errorf("%+v, %v", got, err)
+	}
 }

@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Digest is what one replica tells the others about itself. It holds absolute
 // values only, never differences, so that a lost or repeated digest costs
@@ -18,7 +21,38 @@ type Digest struct {
 	Config   string // short hash of the effective configuration
 	InFlight int64  // requests running now
 	Pools    []Pool // pools with waiters or recent grants, busiest first
+	// Throttles are what this replica was told itself of providers' quotas, most
+	// urgent first.
+	Throttles []Throttle
 }
+
+// Throttle is what one replica was told of the quotas of one account and model.
+// Its times are relative to when the digest was made, so that clocks need not
+// agree: whoever receives it counts from when it was heard. NoTime is none.
+type Throttle struct {
+	Name     string        // same on every replica, e.g. 32 hex digits
+	Until    time.Duration // no start before then
+	Overload time.Duration // nor before then
+	Stopped  time.Duration // when the account was refused for good
+	Probed   time.Duration // pauses that ended, and stops told, until then are over
+	Levels   []QuotaLevel
+}
+
+// QuotaLevel is how one quota stood when it was last told; see package throttle.
+type QuotaLevel struct {
+	Unit      string
+	Window    time.Duration // 0: not said; else up to a month and a day
+	Scope     string
+	Limit     int64
+	Period    time.Duration
+	Windowed  bool
+	End       time.Duration // relative, as in Throttle
+	Remaining int64
+	Seen      time.Duration // relative, as in Throttle; in general below zero
+}
+
+// NoTime stands for an instant that does not exist.
+const NoTime time.Duration = math.MinInt64
 
 // Pool is one replica's view of one contended capacity.
 type Pool struct {

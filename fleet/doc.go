@@ -21,9 +21,17 @@
 // copies of a version the earlier hearing stays, so that a copy that wandered
 // about does not look new.
 //
+// # Instants
+//
+// What replicas tell of providers ([Throttle]) is full of instants. They travel as
+// spans from when the digest was made, and the receiver counts them from when it
+// heard it, so each is late by the time of the message and never early. Replicas
+// tell only what they were told themselves: passed on and on, an instant would run
+// away by the time of a message at every turn.
+//
 // # What may depend on it
 //
-// Estimates, positions, ordering. Never whether a request may start: a view may
+// Estimates, positions, ordering, the pace at which a provider is asked. Never whether a request may start: a view may
 // be wrong for seconds after a crash and for as long as a cut lasts. A view says
 // so itself: it is fresh while every member of the fleet was heard of within
 // [FreshFor], three intervals of gossip.

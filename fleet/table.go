@@ -88,6 +88,13 @@ func (t *Table) Announce(d Digest) Digest {
 	return d
 }
 
+// Heard calls f with the last digest of each other replica and when it was heard.
+func (t *Table) Heard(f func(d Digest, heard time.Time)) {
+	for _, e := range t.others {
+		f(e.digest, e.heard)
+	}
+}
+
 // Expire forgets every replica not heard of for longer than Retention.
 func (t *Table) Expire(now time.Time) {
 	maps.DeleteFunc(t.others, func(_ string, e entry) bool { return now.Sub(e.heard) > Retention })

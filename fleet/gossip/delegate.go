@@ -31,8 +31,9 @@ func (d *delegate) NotifyMsg(b []byte) {
 		d.cfg.Logger.Debug("gossip: digest", "err", err)
 		return
 	}
+	now := time.Now()
 	d.mu.Lock()
-	news := d.table.Merge(digest, time.Now())
+	news := d.table.Merge(digest, now)
 	many := len(d.peers) > d.cfg.DirectMembers
 	_, member := d.peers[digest.Replica]
 	d.mu.Unlock()
@@ -47,6 +48,9 @@ func (d *delegate) NotifyMsg(b []byte) {
 		return
 	}
 	d.metrics.news.Inc()
+	if s := d.source.Load(); s != nil && len(digest.Throttles) > 0 {
+		(*s).Heard(now, digest.Throttles)
+	}
 	if many {
 		d.forward(digest.Replica, slices.Clone(b)) // b is reused after we return
 	}
@@ -70,6 +74,9 @@ func (d *delegate) MergeRemoteState(b []byte, _ bool) {
 	news, err := d.table.MergeEncoded(b, time.Now())
 	d.mu.Unlock()
 	d.metrics.news.Add(float64(news))
+	if news > 0 {
+		d.repeat()
+	}
 	if err != nil {
 		d.metrics.malformed.Inc()
 		d.cfg.Logger.Warn("gossip: table of another replica", "err", err)

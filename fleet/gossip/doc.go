@@ -11,6 +11,9 @@
 // more as a broadcast, so that it spreads like a rumour. Whatever got lost is
 // carried by the push/pull exchange of whole tables, at every join and every 30 s.
 //
+// A [Source] has its say in every digest, and can have one sent at once: that a
+// provider refuses has to be known everywhere before the next interval.
+//
 // # Membership
 //
 // Memberlist never heals a cut longer than 30 s by itself: each side declares the

@@ -27,11 +27,13 @@ type Node struct {
 	view    atomic.Pointer[fleet.View]
 	report  atomic.Pointer[report]
 	config  atomic.Pointer[string] // hash, for the digest
+	source  atomic.Pointer[Source] // nil: none is attached
 	stop    context.CancelFunc
 	done    sync.WaitGroup // the two loops
 	closing sync.Once
-	// stranger, of capacity 1, is told of digests of replicas that are no members.
-	stranger chan struct{}
+	// stranger, of capacity 1, is told of digests of replicas that are no members;
+	// hurried, likewise, that a digest is to be sent now.
+	stranger, hurried chan struct{}
 
 	// mu is the innermost lock: memberlist's may be held when it is taken, never
 	// the other way round.
@@ -56,7 +58,7 @@ func Start(cfg Config) (*Node, error) {
 	}
 	cfg = cfg.withDefaults()
 	n := &Node{
-		cfg: cfg, stranger: make(chan struct{}, 1),
+		cfg: cfg, stranger: make(chan struct{}, 1), hurried: make(chan struct{}, 1),
 		table: fleet.NewTable(cfg.Name), peers: map[string]string{}, known: map[string]bool{},
 	}
 	n.queue.NumNodes = n.Members
@@ -151,6 +153,11 @@ func (n *Node) tell(ctx context.Context) {
 		case now := <-tick.C:
 			n.send(now)
 			n.refresh(now)
+		case <-n.hurried:
+			n.send(time.Now())
+			if !n.breathe(ctx) {
+				return
+			}
 		}
 	}
 }
@@ -158,10 +165,14 @@ func (n *Node) tell(ctx context.Context) {
 // send announces the latest report to the members whose turn it is.
 func (n *Node) send(now time.Time) {
 	r := n.report.Load()
+	var throttles []fleet.Throttle
+	if s := n.source.Load(); s != nil {
+		throttles = (*s).Throttles(now)
+	}
 	n.mu.Lock()
 	d := n.table.Announce(fleet.Digest{
 		Incarnation: n.cfg.Incarnation, Build: n.cfg.Build, Config: *n.config.Load(),
-		InFlight: r.inFlight, Pools: r.pools,
+		InFlight: r.inFlight, Pools: r.pools, Throttles: throttles,
 	})
 	to := n.targetsLocked()
 	many := len(n.peers) > len(to)
@@ -209,6 +220,9 @@ func (n *Node) refresh(now time.Time) {
 	v := n.table.ViewOf(now, others)
 	n.mu.Unlock()
 	n.view.Store(v)
+	if s := n.source.Load(); s != nil {
+		(*s).Members(len(others)+1, len(others) == 0 || n.cfg.Name < slices.Min(others))
+	}
 	n.metrics.members.Set(float64(v.Members))
 	n.metrics.age.Set(v.Age.Seconds())
 }
