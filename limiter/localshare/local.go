@@ -174,11 +174,21 @@ func (s *Store) checkLocked(now time.Time, t limiter.Take) limiter.Verdict {
 	n, none := s.count.divisor(), s.count.wait(now) > 0
 	for i, sl := range t.Slots {
 		if s.policyOf(sl.Slot.Dimension) == limiter.LocalShare {
-			v.Full[i] = none || s.held[sl.Slot] >= sl.Cap/n
+			v.Full[i] = none || s.held[sl.Slot]+earlier(t.Slots[:i], sl) >= sl.Cap/n
 		}
 		v.OK = v.OK && !v.Full[i]
 	}
 	return v
+}
+
+// earlier counts the slots of one counter that a take lists before.
+func earlier(list []limiter.Slot, sl limiter.Slot) (n int) {
+	for _, o := range list {
+		if o.Slot == sl.Slot {
+			n++
+		}
+	}
+	return n
 }
 
 // chargeLocked looks whether a share covers c, else when it will.

@@ -28,8 +28,8 @@ func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdic
 // shareOfTurns reports whether this store decides any bid of t in an outage, and
 // whether it decides all of them and some need slots.
 func (s *Store) shareOfTurns(t limiter.Turns) (mine, slots bool) {
-	pool := s.policyOf(t.Pool.Dimension)
-	mine = pool == limiter.LocalShare
+	pool := s.policyOf(dimension(t))
+	mine, slots = pool == limiter.LocalShare, t.Slots.ID != "" && len(t.Bids) > 0
 	closed := false
 	for _, b := range t.Bids {
 		rest, _ := s.share(b.Rest)
@@ -43,6 +43,30 @@ func (s *Store) shareOfTurns(t limiter.Turns) (mine, slots bool) {
 	return mine && pool != limiter.FailClosed, slots && !closed
 }
 
+// dimension is that of the pool, a bucket or slots.
+func dimension(t limiter.Turns) limiter.Dimension {
+	if t.Slots.ID != "" {
+		return t.Slots.Dimension
+	}
+	return t.Pool.Dimension
+}
+
+// ofPool is what b takes from the pool.
+func ofPool(t limiter.Turns, b limiter.Bid) (take limiter.Take) {
+	if t.Slots.ID == "" {
+		take.Charges = []limiter.Charge{{Bucket: t.Pool, Rate: t.Rate, Cost: b.Cost}}
+		return take
+	}
+	for range b.Cost {
+		take.Slots = append(take.Slots, limiter.Slot{Slot: t.Slots, Cap: int(t.Rate.Burst)})
+	}
+	return take
+}
+
+// slotRest is when to ask again for slots of the pool: nobody knows when one comes
+// free, but this replica hears of its own at once.
+const slotRest = 40 * time.Millisecond
+
 // followTurns takes over what the store has decided on t. It tells the pool's
 // level only by what the first bid left still lacks.
 func (s *Store) followTurns(t limiter.Turns, v limiter.TurnsVerdict) {
@@ -51,6 +75,9 @@ func (s *Store) followTurns(t limiter.Turns, v limiter.TurnsVerdict) {
 		switch v.Bids[i].State {
 		case limiter.BidGranted:
 			granted += b.Cost
+			if t.Slots.ID != "" {
+				s.follow(ofPool(t, b), limiter.Verdict{OK: true})
+			}
 		case limiter.BidWaits:
 			if head < 0 {
 				head = b.Cost
@@ -63,7 +90,7 @@ func (s *Store) followTurns(t limiter.Turns, v limiter.TurnsVerdict) {
 		}
 	}
 	s.recover(time.Now(), true)
-	if s.policyOf(t.Pool.Dimension) != limiter.LocalShare || t.Rate.Limit == 0 {
+	if s.policyOf(t.Pool.Dimension) != limiter.LocalShare || t.Rate.Limit == 0 || t.Slots.ID != "" {
 		return
 	}
 	s.mu.Lock()
@@ -90,7 +117,7 @@ func (s *Store) serve(t limiter.Turns, err error) limiter.TurnsVerdict {
 	defer s.mu.Unlock()
 	s.beginLocked(now, broken)
 	v := limiter.TurnsVerdict{Local: true, Wait: limiter.Never, Bucket: limiter.Never, Bids: make([]limiter.BidVerdict, len(t.Bids))}
-	pool := s.policyOf(t.Pool.Dimension)
+	pool := s.policyOf(dimension(t))
 	granted := 0
 	for i, b := range t.Bids {
 		out := &v.Bids[i]
@@ -111,9 +138,11 @@ func (s *Store) serve(t limiter.Turns, err error) limiter.TurnsVerdict {
 			out.State, out.Rest = limiter.BidBlocked, rest
 			continue
 		}
-		whole := limiter.Take{Charges: []limiter.Charge{{Bucket: t.Pool, Rate: t.Rate, Cost: b.Cost}}}
-		if verdict := s.decideLocked(now, whole); !verdict.OK {
-			v.Wait = verdict.Charges[0].Wait
+		if verdict := s.decideLocked(now, ofPool(t, b)); !verdict.OK {
+			v.Wait = slotRest
+			if t.Slots.ID == "" {
+				v.Wait = verdict.Charges[0].Wait
+			}
 			v.Bucket = v.Wait
 			continue
 		}

@@ -84,3 +84,45 @@ func TestTurnsByPolicy(t *testing.T) {
 		}
 	})
 }
+
+// Turns at slots are given up to this replica's part of the cap, counting those it
+// was given before the store was gone.
+func TestTurnsAtSlotsByShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := memstore.New()
+		w := wrap(t, m.Replica(memstore.Options{}), 2)
+		w.SetPolicy(shares)
+		time.Sleep(10 * time.Second)
+		slots := limiter.SlotID{Dimension: limiter.User, ID: limiter.Hash(limiter.User, "agent")}
+		ask := func(n int) limiter.TurnsVerdict {
+			call := limiter.Turns{Slots: slots, Rate: limiter.Rate{Limit: 8, Per: time.Second, Burst: 8}, Most: 8}
+			for range n {
+				call.Bids = append(call.Bids, bid("a"))
+			}
+			v, err := w.Turns(t.Context(), call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		granted := func(v limiter.TurnsVerdict) (n int) {
+			for _, b := range v.Bids {
+				if b.State == limiter.BidGranted {
+					n++
+				}
+			}
+			return n
+		}
+		if v := ask(2); granted(v) != 2 || v.Local {
+			t.Fatalf("with the store: %+v", v)
+		}
+		m.SetDown(true)
+		if v := ask(6); granted(v) != 2 || !v.Local || v.Wait <= 0 {
+			t.Errorf("2 of a share of 4 are held: %d granted, %+v", granted(v), v)
+		}
+		w.Settle(limiter.Settlement{Free: []limiter.SlotID{slots}})
+		if v := ask(6); granted(v) != 1 {
+			t.Errorf("one came free: %d granted", granted(v))
+		}
+	})
+}
