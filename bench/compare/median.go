@@ -52,7 +52,8 @@ func over(of, by *result, what func(reading) float64) float64 {
 }
 
 // What can be compared.
-func rate(r reading) float64     { return r.rate }
+func rate(r reading) float64 { return r.rate }
+
 // perCPU is how many decisions a second of processor time buys, of this process
 // and the server together: the rate on cores that both share, whoever else runs.
 func perCPU(r reading) float64 { return 1e6 / (r.redis + r.client) }
