@@ -21,7 +21,7 @@ func TestOutageOfEveryKind(t *testing.T) {
 			t.Parallel() // they wait, mostly
 			measured := 5 * time.Second
 			if kind == bench.RedisFailover {
-				measured = 8 * time.Second // sentinels take their time
+				measured = 7 * time.Second // sentinels take their time
 			}
 			s := bench.Cell{Kind: kind, Policy: "fail_closed"}.Scenario(true)
 			s.StoreTimeout, s.Faults[0].Pause = 250*time.Millisecond, time.Second
