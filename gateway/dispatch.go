@@ -10,14 +10,16 @@ import (
 	"sync/atomic"
 
 	"github.com/headway-limiter/headway/limiter"
+	"github.com/headway-limiter/headway/limiter/pace"
 )
 
 // dispatch sends a request that was admitted to the first of its candidates that
-// has not used up its own limits and can be reached. Where there is none, either
-// nothing was started, and everything is given back, or the request failed like
-// one to a single upstream.
+// has not used up its own limits, whose provider can be asked soon, and that can be
+// reached. Where there is none, either nothing was started, and everything is given
+// back, or the request failed like one to a single upstream.
 func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j job, outcome *limiter.Outcome) {
 	var unreached *failure
+	var throttled *limiter.Refusal // that of the provider that can be asked first
 	for rest := j.candidates; ; {
 		i, err := grant.Select(r.Context(), backends(rest))
 		for _, up := range rest[:i] {
@@ -31,16 +33,27 @@ func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j
 			return
 		default:
 			outcome.Void = true
-			g.decline(x, r.Context(), err)
+			g.decline(x, r.Context(), sooner(throttled, err))
 			return
+		}
+		up := rest[i]
+		x.upstream, rest = up.Name, rest[i+1:]
+		run, err := g.ask(x, r, up, j)
+		if err != nil {
+			var final bool
+			if throttled, final = g.throttled(grant, throttled, err); final {
+				outcome.Void = true
+				g.decline(x, r.Context(), sooner(throttled, err))
+				return
+			}
+			g.metrics.passOver(up.Name, "throttled")
+			continue
 		}
 		if unreached == nil {
 			g.metrics.decide("admitted", noLimit)
 			g.describe(x.Header(), grant)
 		}
-		up := rest[i]
-		x.upstream, rest = up.Name, rest[i+1:]
-		if unreached = g.forward(x, r, up, j, outcome); unreached == nil {
+		if unreached = g.forward(x, r, up, j, run, outcome); unreached == nil {
 			return
 		}
 		g.metrics.passOver(up.Name, "unreachable")
@@ -66,7 +79,8 @@ func backends(ups []*upstream) []limiter.ID {
 // not be reached: nothing of the request was sent, so that another may have it.
 // When forward returns, or panics with http.ErrAbortHandler to cut a broken
 // answer short, the upstream's body is closed.
-func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, outcome *limiter.Outcome) *failure {
+func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run *pace.Run, outcome *limiter.Outcome) *failure {
+	defer run.Failed() // unless it was answered
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	dog := watch(cancel, up.Timeouts)
@@ -88,7 +102,9 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, out
 		x.fail(f)
 		return nil
 	}
+	heed(resp, up, run)
 	defer resp.Body.Close()
+	defer func() { run.Settled(j.used(outcome.Tokens)) }()
 	dog.answered()
 	outcome.Failed = resp.StatusCode >= http.StatusBadRequest
 	g.respond(ctx, x, resp, up, dog, outcome, j.tokens)

@@ -9,7 +9,7 @@
 //	identify     API key and client address to hashed identities  (identity.go)
 //	estimate     model and token cost from a bounded body         (estimate.go)
 //	Admit        the limiter grants, holds or refuses             (admit.go)
-//	dispatch     the first upstream with room that can be reached (dispatch.go)
+//	dispatch     the first upstream with room that can be reached (dispatch.go, throttle.go)
 //	forward      its answer, byte by byte                         (forward.go, stream.go)
 //	Done         settle the cost, free the slots                  (admit.go)
 //
@@ -27,6 +27,12 @@
 // next one; whether one was is known from the transport, which tells when it has
 // a connection. What an upstream's limits took is given back where it was not
 // reached, and what admission took where every upstream is exhausted.
+//
+// With a throttle, an upstream's provider is asked only when package pace allows
+// it. A request waits for that after admission, for at most max_wait, and then goes
+// to the next upstream. What providers say is read when an answer begins; the body
+// of an error, which may say more, is overheard while it is passed on, up to 64 KiB
+// (throttle.go). No answer is held back for it.
 //
 // # Bytes
 //

@@ -41,6 +41,7 @@ const (
 type job struct {
 	model  string // empty: none named
 	tokens int64  // estimated cost, ≥ 0
+	prompt int64  // the part of it that is known already
 	body   body
 	// candidates are the upstreams that may take it, best first; never empty.
 	candidates []*upstream
@@ -88,6 +89,7 @@ func (g *Gateway) estimate(x *exchange, r *http.Request, rt *route) (job, *failu
 		return job{}, &f
 	}
 	j.model, j.tokens = asked.model, asked.cost(r.URL.Path, x.cfg.RateLimiting.DefaultCompletionTokens)
+	j.prompt = min(asked.prompt.tokens(), j.tokens)
 	return j, nil
 }
 

@@ -85,6 +85,8 @@ func outbound(ctx context.Context, x *exchange, r *http.Request, up *upstream, b
 	x.setCredential(h, up)
 	x.setForwarded(h, r)
 	h.Set("X-Request-Id", x.id)
+	h.Del(priorityHeader)
+	h.Del(deadlineHeader)
 	h.Del("Expect") // the body is here, or its sender was told to go on
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // keep net/http from naming itself

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/limiter"
+	"github.com/headway-limiter/headway/limiter/pace"
 )
 
 // Options are what a Gateway needs besides its configuration. The zero value
@@ -44,6 +45,7 @@ type Gateway struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
+	pace    *pace.Set // of providers
 	api     http.Handler
 	admin   http.Handler
 	spread  jitter // of waits; tests make it constant
@@ -67,9 +69,11 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 		spread: spread,
 	}
 	t, wrong := newTables(cfg, opts.Transport)
-	var err error
-	if g.metrics, err = newMetrics(opts.Registerer, opts.Build); err != nil || wrong != nil {
-		return nil, fmt.Errorf("gateway: %w", errors.Join(wrong, err))
+	var errs [2]error
+	g.metrics, errs[0] = newMetrics(opts.Registerer, opts.Build)
+	g.pace, errs[1] = pace.NewSet(opts.Registerer)
+	if err := errors.Join(wrong, errs[0], errs[1]); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	g.tables.Store(t)
 	g.api = g.edge(g.observe(g.serve))
@@ -91,7 +95,11 @@ func (g *Gateway) Drain() {
 	g.draining.Store(true)
 	g.metrics.draining.Set(1)
 	g.limiter.Drain()
+	g.pace.Drain()
 }
+
+// Pace is what this gateway knows of its providers, to be shared with the fleet.
+func (g *Gateway) Pace() *pace.Set { return g.pace }
 
 // Running returns the number of requests being served or waiting.
 func (g *Gateway) Running() int64 { return g.running.Load() }

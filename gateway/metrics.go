@@ -44,7 +44,7 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 		}, []string{"upstream", "status"}),
 		passed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headway_gateway_passed_over_total",
-			Help: "Upstreams passed over for the next of their route, by why: exhausted (its own limits) or unreachable.",
+			Help: "Upstreams passed over for the next of their route, by why: exhausted (its own limits), throttled (the provider's quota) or unreachable.",
 		}, []string{"upstream", "reason"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headway_gateway_panics_total", Help: "Handlers that panicked; anything but zero is a bug.",

@@ -36,6 +36,7 @@ type upstream struct {
 	config.Upstream
 	id        limiter.ID // in per_backend
 	base      *url.URL
+	provider  string // whose dialect it speaks; empty: not known
 	transport http.RoundTripper
 }
 
@@ -59,7 +60,7 @@ func routes(cfg *config.Config, shared http.RoundTripper) ([]route, error) {
 		}
 		base.Path = strings.TrimSuffix(base.Path, "/")
 		base.RawPath = strings.TrimSuffix(base.RawPath, "/")
-		up := &upstream{Upstream: u, id: limiter.Hash(limiter.Backend, u.Name), base: base, transport: shared}
+		up := &upstream{Upstream: u, id: limiter.Hash(limiter.Backend, u.Name), base: base, provider: providerOf(base.Hostname()), transport: shared}
 		if shared == nil {
 			up.transport = newTransport(u.Timeouts)
 		}

@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // picked is the backend that a grant has selected, with what its limits took.
@@ -60,6 +61,15 @@ func (g *Grant) Deselect() {
 		g.limiter.store.Settle(s)
 	}
 	g.backend = nil
+}
+
+// Refused gives back what the last Select took, and words the refusal of a backend
+// that has room by its limits, but cannot be asked for another reason until wait
+// has passed; Never, if no retry can help. Done gives back the rest, if its Outcome
+// is Void.
+func (g *Grant) Refused(reason Reason, wait time.Duration) *Refusal {
+	g.Deselect()
+	return &Refusal{Dimension: Backend, Reason: reason, RetryAfter: wait, Line: g.line, Levels: g.restored()}
 }
 
 // pick asks for one backend. Exactly one of the results is set.

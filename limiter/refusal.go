@@ -19,6 +19,13 @@ const (
 	ReasonBlocked      Reason = "blocked"       // the limit is zero: nothing ever passes
 )
 
+// Reasons that lie with the provider behind a backend; see [Grant.Refused].
+const (
+	ReasonProviderPaused  Reason = "provider_paused"  // it refuses for now, or is overloaded
+	ReasonProviderQuota   Reason = "provider_quota"   // too little is left of its quota
+	ReasonProviderStopped Reason = "provider_stopped" // the account needs its owner
+)
+
 // Reasons given by the wait line.
 const (
 	ReasonQueueFull         Reason = "queue_full"          // max_total_queued
@@ -33,6 +40,7 @@ const (
 // Reasons lists every Reason, for documentation and tests.
 var Reasons = [...]Reason{
 	ReasonRequests, ReasonTokens, ReasonInFlight, ReasonExceedsBurst, ReasonBlocked,
+	ReasonProviderPaused, ReasonProviderQuota, ReasonProviderStopped,
 	ReasonQueueFull, ReasonTenantQueueFull, ReasonTenantTableFull, ReasonWaitExceedsBudget,
 	ReasonDeadlineExceeded, ReasonClientGone, ReasonDraining,
 }

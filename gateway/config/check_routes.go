@@ -30,10 +30,27 @@ func (k *checker) upstreams() {
 		k.positive(at+".timeouts.connect", u.Timeouts.Connect)
 		k.positive(at+".timeouts.response_header", u.Timeouts.ResponseHeader)
 		k.positive(at+".timeouts.idle", u.Timeouts.Idle)
+		k.throttle(at+".throttle", u.Throttle)
 		routed := slices.ContainsFunc(k.Routes, func(r Route) bool { return slices.Contains(r.Candidates(), u.Name) })
 		if !routed && u.Name != "" {
 			k.warn(at, "add a route with upstream: "+u.Name, "no route leads to %q", u.Name)
 		}
+	}
+}
+
+// throttle checks the pace of an upstream. One built in Go may leave all of it out.
+func (k *checker) throttle(at string, t Throttle) {
+	if t == (Throttle{}) && !k.written(at) {
+		return
+	}
+	if !(t.Reserve >= 0 && t.Reserve <= 0.9) {
+		k.wrong(at+".reserve", "write a part from 0 to 0.9", "%v is no part that leaves anything to batch requests", t.Reserve)
+	}
+	if t.MaxWait < 0 {
+		k.wrong(at+".max_wait", "write a duration of 0s or more", "%v is below 0s", t.MaxWait)
+	}
+	if k.written(at) && !t.Enabled && !k.written(at+".enabled") {
+		k.warn(at, "add enabled: true, or remove it", "has no effect: the throttle is not enabled")
 	}
 }
 

@@ -134,6 +134,14 @@ type Upstream struct {
 	Credential Secret           `yaml:"credential" help:"sent upstream as Bearer token in place of the caller's key; empty: no credential is sent"`
 	Models     []string         `yaml:"models" help:"models it serves, others are 404; empty: any"`
 	Timeouts   UpstreamTimeouts `yaml:"timeouts" help:"bounds on one upstream call"`
+	Throttle   Throttle         `yaml:"throttle" help:"pace by what the provider says is left of its quota"`
+}
+
+// Throttle paces requests to one upstream, for each model that they name.
+type Throttle struct {
+	Enabled bool          `yaml:"enabled" help:"read the quota headers of responses, spread requests over the quota and the fleet, and pause when the provider refuses"`
+	Reserve float64       `yaml:"reserve" zero:"yes" help:"part of the quota that batch requests (x-headway-priority: batch) leave to the others, 0 to 0.9"`
+	MaxWait time.Duration `yaml:"max_wait" help:"longest wait of a request that is not batch, before it goes to the route's next upstream or is refused"`
 }
 
 // UpstreamTimeouts bound one upstream call. All are > 0.
@@ -278,5 +286,6 @@ func DefaultUpstream() Upstream {
 	return Upstream{
 		Kind:     KindOpenAI,
 		Timeouts: UpstreamTimeouts{Connect: 5 * time.Second, ResponseHeader: 60 * time.Second, Idle: 60 * time.Second},
+		Throttle: Throttle{Reserve: 0.2, MaxWait: time.Second},
 	}
 }

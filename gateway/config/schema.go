@@ -124,6 +124,9 @@ func scalarSchema(t reflect.Type, f field) map[string]any {
 	case reflect.Int, reflect.Int64:
 		return or(map[string]any{"type": "integer", "minimum": 0})
 	case reflect.Float64:
+		if f.tag.Get("zero") != "" {
+			return or(map[string]any{"type": "number", "minimum": 0})
+		}
 		return or(map[string]any{"type": "number", "exclusiveMinimum": 0})
 	}
 	// Names may look like numbers: the reader takes their text.

@@ -115,6 +115,10 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	if err != nil {
 		return nil, err
 	}
+	if r.node != nil {
+		r.node.Attach(r.gateway.Pace())
+		r.gateway.Pace().OnUrgent(r.node.Hurry)
+	}
 	if err := r.openService(); err != nil {
 		return nil, err
 	}
