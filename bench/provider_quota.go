@@ -40,33 +40,6 @@ func ParseQuotaRate(text string) (QuotaRate, error) {
 	return QuotaRate{Limit: limit, Per: per}, nil
 }
 
-// QuotaLevel is how one quota stands after a request was counted.
-type QuotaLevel struct {
-	Limit, Remaining int64
-	Reset            time.Duration // until it is full again
-}
-
-// Dialect writes levels into the headers of an answer; nil levels do not exist.
-type Dialect func(h http.Header, requests, tokens *QuotaLevel)
-
-// Dialects are the ways to write levels, by name. The map is read-only.
-var Dialects = map[string]Dialect{
-	"openai": openAIHeaders,
-	"none":   func(http.Header, *QuotaLevel, *QuotaLevel) {},
-}
-
-// openAIHeaders states when a bucket will be full, as a duration like "6m0s".
-func openAIHeaders(h http.Header, requests, tokens *QuotaLevel) {
-	for unit, level := range map[string]*QuotaLevel{"Requests": requests, "Tokens": tokens} {
-		if level == nil {
-			continue
-		}
-		h.Set("X-Ratelimit-Limit-"+unit, strconv.FormatInt(level.Limit, 10))
-		h.Set("X-Ratelimit-Remaining-"+unit, strconv.FormatInt(level.Remaining, 10))
-		h.Set("X-Ratelimit-Reset-"+unit, level.Reset.Round(time.Millisecond).String())
-	}
-}
-
 // quota enforces a QuotaConfig.
 type quota struct {
 	dialect Dialect
@@ -106,7 +79,7 @@ func (q *quota) take(now time.Time, h http.Header, cost int64) (wait time.Durati
 		q.requests.charge(1)
 		q.tokens.charge(cost)
 	}
-	q.dialect(h, q.requests.standing(), q.tokens.standing())
+	q.dialect(h, now, q.requests.standing(now), q.tokens.standing(now))
 	return wait, unit
 }
 
@@ -171,11 +144,14 @@ func (m *meter) charge(cost int64) {
 	}
 }
 
-// standing is the level as of the last refill.
-func (m *meter) standing() *QuotaLevel {
+// standing is the level as of the last refill, which was now.
+func (m *meter) standing(now time.Time) *QuotaLevel {
 	if m == nil {
 		return nil
 	}
 	reset := time.Duration((float64(m.Limit) - m.left) / float64(m.Limit) * float64(m.Per))
-	return &QuotaLevel{Limit: m.Limit, Remaining: max(int64(math.Floor(m.left)), 0), Reset: reset}
+	if m.fixed {
+		reset = m.at.Add(m.Per).Sub(now)
+	}
+	return &QuotaLevel{QuotaRate: m.QuotaRate, Remaining: max(int64(math.Floor(m.left)), 0), Reset: reset}
 }

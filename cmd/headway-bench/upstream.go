@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,7 +71,7 @@ func (f *upstreamFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.quota, "quota", "", "requests that it takes per period, as in 600/1m; 429 beyond; empty: any number")
 	flags.StringVar(&f.tokenQuota, "token-quota", "", "tokens that it takes per period, as in 90000/1m")
 	flags.BoolVar(&f.fixed, "quota-fixed-window", false, "renew quotas at fixed instants, not continuously")
-	flags.StringVar(&f.dialect, "dialect", "openai", "quota headers: openai or none")
+	flags.StringVar(&f.dialect, "dialect", "openai", "quota headers: "+strings.Join(bench.DialectNames(), ", "))
 	flags.StringArrayVar(&f.faults, "fault", nil, "KIND:PROBABILITY of a spoiled answer; repeatable")
 	flags.StringSliceVar(&f.models, "models", []string{"simulated-model"}, "names that /v1/models lists; every model is served")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of latencies, sizes and faults")
