@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -354,5 +355,26 @@ func TestForgets(t *testing.T) {
 	}
 	if _, old := th.lanes[Key{quota.Requests, time.Minute, ""}]; old || len(th.lanes) > maxLanes {
 		t.Errorf("%d quotas are kept, the old one: %v", len(th.lanes), old)
+	}
+}
+
+// What makes no sense restricts nobody, and epoch milliseconds are neither 56,000
+// years nor nothing.
+func TestOddValues(t *testing.T) {
+	read := func(pairs ...string) quota.Reading {
+		h := http.Header{}
+		for i := 0; i < len(pairs); i += 2 {
+			h.Set(pairs[i], pairs[i+1])
+		}
+		return quota.Read("", h, nil, noon)
+	}
+	th := told(t, read("x-ratelimit-limit-requests", "-1", "x-ratelimit-remaining-requests", "-1", "x-ratelimit-reset-requests", "0"))
+	if len(th.lanes) != 0 {
+		t.Errorf("-1 of -1 is taken for a quota: %+v", th.Status(at(1)))
+	}
+	start(t, th, at(1), Batch)
+	th = told(t, read("x-ratelimit-limit", "100", "x-ratelimit-remaining", "0", "x-ratelimit-reset", "1796040030000")) // noon + 30 s
+	if v := waits(t, th, at(1), Interactive, WhyLevel); v.Wait < 29*time.Second || v.Wait > 31*time.Second {
+		t.Errorf("waits %v, want 30 s", v.Wait)
 	}
 }
