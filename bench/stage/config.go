@@ -31,6 +31,7 @@ type setting struct {
 	slots     int64         // of each user; 0: unlimited
 	ttl       time.Duration // of leases; 0: the default
 	sentinels []string      // to ask for the master, in place of redis
+	throttled bool          // the provider's quota paces
 }
 
 // address is where one replica listens.
@@ -94,6 +95,14 @@ func (s setting) caps() string {
 	return text
 }
 
+// throttle is what paces by the provider's quota.
+func (s setting) throttle() string {
+	if s.throttled {
+		return ", throttle: {enabled: true}"
+	}
+	return ""
+}
+
 // store is the redis part of the configuration.
 func (s setting) store() string {
 	policy := ""
@@ -116,14 +125,14 @@ func (s setting) yaml(replicas int, a address) []byte {
 server: {listen: %q, admin_listen: %q, timeouts: {total: %v}, drain: {grace: %v}}
 redis: %s
 fleet: {name: %s, bind: %q, advertise: %q, join: [%s]}
-upstreams: [{name: simulated, url: %q, models: [%s]}]
+upstreams: [{name: simulated, url: %q, models: [%s]%s}]
 routes: [{path: "/v1/*", upstream: simulated}]
 rate_limiting:
   per_model: {requests: {limit: %d, per: 1s, burst: %d}}%s
   fair_queuing: %s
 keys:
 `, a.api, a.admin, 2*maxWait, drainGrace, s.store(), a.name, a.gossip, a.advertise, quoted(a.join),
-		s.provider, s.model(), s.limit.Requests, s.limit.Burst, s.caps(), s.queue(replicas))
+		s.provider, s.model(), s.throttle(), s.limit.Requests, s.limit.Burst, s.caps(), s.queue(replicas))
 	for i := range s.tenants {
 		fmt.Fprintf(&b, "  - {id: %[1]s, key: %[2]s, user: %[1]s, team: team-%[3]s}\n", s.user(i), s.key(i), s.run)
 	}

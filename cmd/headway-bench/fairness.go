@@ -64,11 +64,17 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "Run a scenario against a fleet and report how fair it was",
-		Long:  "Run a scenario against a fleet and report how fair it was.\n" + fairnessHelp + scenarioHelp(),
+		Long:  "Run a scenario against a fleet and report how fair it was.\n" + fairnessHelp + scenarioHelp() + pacedHelp,
 		Example: `  headway-bench run heavyall --scope exact --quick
+  headway-bench run provider-429 --replicas 8
   headway-bench run weights --scope exact --redis 127.0.0.1:6379 --processes --out reports`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.execute(cmd, args[0], []string{f.scope}) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == pacedScenario {
+				return f.paced(cmd)
+			}
+			return f.execute(cmd, args[0], []string{f.scope})
+		},
 	}
 	f.register(cmd.Flags())
 	cmd.Flags().StringVar(&f.scope, "scope", "exact", "how far fairness reaches: "+strings.Join(stage.Scopes, ", "))

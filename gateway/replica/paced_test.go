@@ -60,7 +60,9 @@ routes: [{path: /v1/*, upstream: up}]
 	}
 	within := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for end := time.Now().Add(20 * time.Second); !ok(); <-tick.C {
 			if time.Now().After(end) {
 				t.Fatal(what)
 			}
