@@ -80,6 +80,9 @@ func TestRefusalStopsTheFleet(t *testing.T) {
 		th.Merge(at(101), fleet[1].State())
 		th.Merge(at(102), State{}) // who knows nothing changes nothing
 	}
+	if told := fleet[0].State(); !told.Until.IsZero() {
+		t.Errorf("passes on what it was told by others: %+v", told)
+	}
 	for ms := 101; ms < 3100; ms += 37 {
 		for _, th := range fleet {
 			waits(t, th, at(ms), Interactive, WhyPaused)
@@ -341,6 +344,42 @@ func TestLargeCost(t *testing.T) {
 	}
 	if _, v := th.Ask(now, Cost{}, Interactive); !v.OK {
 		t.Errorf("a request without tokens waits for tokens: %+v", v)
+	}
+}
+
+// What was used beyond the estimate is made up for by the pace, and what was not is
+// given back to it.
+func TestSettled(t *testing.T) {
+	for _, used := range []int64{0, 100, 300} { // each takes 12 ms to flow in
+		th := New(Config{Reserve: -1})
+		s := start(t, th, at(0), Interactive)
+		th.Answered(at(1), s, reading(quota.Observation{
+			Unit: quota.Tokens, Window: time.Minute, Limit: 5_000, Remaining: 5_000, Reset: 0, Refill: quota.RefillContinuous,
+		}), quota.ClassOK)
+		now := at(10_000)
+		for range 2 { // the burst is 250
+			s, v := th.Ask(now, Cost{Input: 100}, Batch)
+			if !v.OK {
+				t.Fatalf("%+v", v)
+			}
+			th.Answered(now, s, silence(), quota.ClassOK)
+		}
+		s, v := th.Ask(now, Cost{Input: 50}, Batch)
+		if !v.OK {
+			t.Fatalf("%+v", v)
+		}
+		th.Answered(now, s, silence(), quota.ClassOK)
+		th.Settled(s, Cost{Input: used})
+		begun := now
+		for {
+			if _, v := th.Ask(now, Cost{Input: 50}, Batch); v.OK {
+				break
+			}
+			now = now.Add(50 * time.Millisecond)
+		}
+		if got, want := now.Sub(begun), time.Duration(used)*12*time.Millisecond; got < want-100*time.Millisecond || got > want+100*time.Millisecond {
+			t.Errorf("%d used of 50: the next starts after %v, want %v", used, got, want)
+		}
 	}
 }
 
