@@ -185,7 +185,7 @@ func TestFleetPauses(t *testing.T) {
 			}
 			time.Sleep(15 * time.Second) // for memberlist's probes under way
 		}()
-		time.Sleep(10 * time.Second)
+		time.Sleep(10*time.Second + 30*time.Millisecond) // the next digest would be late
 		runs := make([]*Run, 3)
 		for i, p := range pacers {
 			runs[i] = start(t, p)

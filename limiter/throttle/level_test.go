@@ -87,6 +87,22 @@ func TestOlderNeverRaises(t *testing.T) {
 	}
 }
 
+// Within a window nothing raises what is left, not even a word that seems to be
+// newer: when a request was counted is only guessed.
+func TestWindowNeverRises(t *testing.T) {
+	l := Level{Limit: 100, Period: time.Minute, Windowed: true, End: at(60_000), Remaining: 40, Seen: at(1000)}
+	more := l
+	more.Remaining, more.Seen, more.End = 45, at(1200), at(60_300)
+	if got := l.Merge(more); got.Remaining != 40 || got.End != more.End || got.Seen != more.Seen {
+		t.Errorf("%+v", got)
+	}
+	next := more
+	next.End = at(120_000)
+	if got := l.Merge(next); got.Remaining != 45 {
+		t.Errorf("the next window: %+v", got)
+	}
+}
+
 func FuzzMerge(f *testing.F) {
 	f.Add(uint64(1), true)
 	f.Add(uint64(2), false)

@@ -161,6 +161,9 @@ func TestOverload(t *testing.T) {
 	if v := waits(t, th, at(20), Interactive, WhyOverload); v.Wait > overloadTime {
 		t.Errorf("paused for %v", v.Wait)
 	}
+	other := New(Config{})
+	other.Merge(at(20), th.State())
+	waits(t, other, at(20), Interactive, WhyOverload)
 	start(t, th, at(2010), Interactive)
 	start(t, th, at(2011), Interactive)
 }
