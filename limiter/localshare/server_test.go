@@ -26,6 +26,8 @@ const (
 	budget  = 200 * time.Millisecond // four times the default, for busy machines
 	pace    = 20 * time.Millisecond  // between two requests of a policy
 	trouble = 1500 * time.Millisecond
+	// allowance is for a machine that is never late.
+	allowance = 100 * time.Millisecond
 	// promised are the bounds on a machine that has time.
 	promisedDetection = 500 * time.Millisecond
 	promisedHealing   = 2 * time.Second
@@ -61,7 +63,7 @@ func measure() *slack {
 func (s *slack) end() time.Duration {
 	close(s.stop)
 	s.done.Wait()
-	return 100*time.Millisecond + 4*s.most
+	return allowance + 4*s.most
 }
 
 // answered is one request and what came of it.
@@ -380,8 +382,17 @@ func (r lost) check(t *testing.T, k kind, s *subject) {
 		t.Errorf("a caller waited %v, the budget is %v", slowest, budget)
 	}
 	if k.harmless {
-		if failed > 0 || detected > 0 && k.name == "scripts flushed" {
-			t.Errorf("%d requests failed, first decided by policy after %v", failed, detected)
+		// What is on its way when its connection ends may have run, and is not sent
+		// again. And a machine that stands still for a while makes budgets pass.
+		most := 0
+		if late := (r.allow - allowance) / 4; late > budget/4 {
+			most = int(late / pace)
+		}
+		if k.name == "connections killed" {
+			most += 2
+		}
+		if failed > most {
+			t.Errorf("%d requests failed, at most %d may; the first was decided by policy after %v", failed, most, detected)
 		}
 		return
 	}

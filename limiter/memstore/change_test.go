@@ -24,10 +24,10 @@ func TestChanges(t *testing.T) {
 // TestDisagree: the core and the scripts are one, where replicas are not.
 func TestDisagree(t *testing.T) {
 	t.Parallel()
-	t.Run("miniredis", func(t *testing.T) { storetest.Disagree(t, newMini(t), newRaw(), 1500, false) })
+	t.Run("miniredis", func(t *testing.T) { storetest.Disagree(t, newMini(t), newRaw(), storetest.Effort(1500), false) })
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel() // it waits
-		storetest.Disagree(t, newReal(t), newRaw(), 150, true)
+		storetest.Disagree(t, newReal(t), newRaw(), 100, true)
 	})
 }
 

@@ -17,5 +17,5 @@ func TestPropertiesOnCluster(t *testing.T) {
 		return r
 	}
 	storetest.Properties(t, func(t *testing.T) storetest.Raw { return open(t) })
-	t.Run("twin", func(t *testing.T) { storetest.Twin(t, open(t), newRaw(), 1000, false) })
+	t.Run("twin", func(t *testing.T) { storetest.Twin(t, open(t), newRaw(), storetest.Effort(1000), false) })
 }

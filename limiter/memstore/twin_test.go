@@ -448,10 +448,12 @@ func TestProperties(t *testing.T) {
 }
 
 // TestTogether: decisions that share a call are made as if each had its own.
-func TestTogether(t *testing.T) { storetest.Together(t, newMini(t), newMini(t), 1000) }
+func TestTogether(t *testing.T) {
+	storetest.Together(t, newMini(t), newMini(t), storetest.Effort(1000))
+}
 
 // TestTwin: the core and the scripts are one, on both servers.
 func TestTwin(t *testing.T) {
-	t.Run("miniredis", func(t *testing.T) { storetest.Twin(t, newMini(t), newRaw(), 3000, true) })
-	t.Run("redis", func(t *testing.T) { storetest.Twin(t, newReal(t), newRaw(), 5000, false) })
+	t.Run("miniredis", func(t *testing.T) { storetest.Twin(t, newMini(t), newRaw(), storetest.Effort(3000), true) })
+	t.Run("redis", func(t *testing.T) { storetest.Twin(t, newReal(t), newRaw(), storetest.Effort(5000), false) })
 }
