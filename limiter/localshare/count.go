@@ -64,11 +64,3 @@ func (c *counter) divisor() int {
 	}
 	return n
 }
-
-// wait is how long this replica has no share yet; 0: it has one.
-func (c *counter) wait(now time.Time) time.Duration {
-	if c.settled {
-		return 0
-	}
-	return max(time.Millisecond, stableFor-now.Sub(c.since))
-}

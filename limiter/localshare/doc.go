@@ -45,7 +45,9 @@
 //
 // A replica has no share before its own count was the same for 5 s, the time in
 // which all others have come to count it: by gossip, or by the store. Without
-// gossip it has none before it has met the store once.
+// gossip it has none before it has met the store once. An outage that it begins
+// with is passed on as the error it is, for no limit is used up, and Informed
+// tells readiness.
 //
 // What this does not cover: a replica cut off alone from a store that serves
 // the others adds its share to the whole, (1 + 1/N) · R.

@@ -36,15 +36,17 @@ func (s *Store) share(t limiter.Take) (p limiter.OutagePolicy, some bool) {
 	return p, some
 }
 
-// informed reports whether this replica can know how many there are: by gossip,
-// or because the store has told once. A closed one does not.
-func (s *Store) informed() bool {
+// Informed reports whether this replica has a share: it can know how many there
+// are, by gossip or because the store has told once, and that was the same for
+// long enough. Until then it decides nothing, and errors of the store are passed
+// on: no limit is to blame. A closed one has none.
+func (s *Store) Informed() bool {
 	if s.closed.Load() {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.count.now > 0
+	return s.count.settled
 }
 
 // before is called ahead of a call to the store. It ends an outage that is over,
@@ -171,10 +173,10 @@ func (s *Store) checkLocked(now time.Time, t limiter.Take) limiter.Verdict {
 		}
 		v.OK = v.OK && v.Charges[i].Wait == 0
 	}
-	n, none := s.count.divisor(), s.count.wait(now) > 0
+	n := s.count.divisor()
 	for i, sl := range t.Slots {
 		if s.policyOf(sl.Slot.Dimension) == limiter.LocalShare {
-			v.Full[i] = none || s.held[sl.Slot]+earlier(t.Slots[:i], sl) >= sl.Cap/n
+			v.Full[i] = s.held[sl.Slot]+earlier(t.Slots[:i], sl) >= sl.Cap/n
 		}
 		v.OK = v.OK && !v.Full[i]
 	}
@@ -210,9 +212,7 @@ func (s *Store) chargeLocked(now time.Time, c limiter.Charge) limiter.ChargeVerd
 	}
 	b.advance(at, c.Rate, max(burst, need))
 	v := limiter.ChargeVerdict{Remaining: floorDiv(b.level, token*n)}
-	if wait := s.count.wait(now); wait > 0 {
-		v.Wait = wait
-	} else if b.level < need {
+	if b.level < need {
 		v.Wait = fill(need-b.level, c.Rate)
 	}
 	return v

@@ -64,7 +64,7 @@ const debtsAtOnce = 16
 // report charges the store with debts.
 func (s *Store) report(debts []limiter.Adjustment, outage time.Duration) {
 	if len(debts) > 0 && outage > sampleEvery {
-		s.log.Info("outage over", "lasted", outage.Round(time.Millisecond), "buckets charged", len(debts))
+		s.log.Info("outage over", "lasted", outage.Round(time.Millisecond).String(), "buckets_charged", len(debts))
 	}
 	for len(debts) > 0 {
 		n := min(debtsAtOnce, len(debts))

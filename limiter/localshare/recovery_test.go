@@ -119,18 +119,21 @@ func TestNewcomersWait(t *testing.T) {
 		r.start(p)
 		r.replicas = append(r.replicas, p)
 		began := time.Now()
-		if v := p.decide(t, k); v.OK || v.Charges[0].Wait > 5*time.Second {
-			t.Errorf("alone and new: got %+v, want a wait of 5 s", v)
+		if v, err := p.Admit(t.Context(), k); !errors.Is(err, limiter.ErrUnavailable) || p.Informed() {
+			t.Errorf("alone and new: got %+v, %v; want ErrUnavailable: no limit is used up", v, err)
 		}
 		time.Sleep(time.Second)
 		r.gossip(5) // met the others
 		for time.Since(began) < 5900*time.Millisecond {
-			if p.decide(t, k).OK {
-				t.Fatalf("admitted %v after it has met the others", time.Since(began)-time.Second)
+			if _, err := p.Admit(t.Context(), k); !errors.Is(err, limiter.ErrUnavailable) || p.Informed() {
+				t.Fatalf("decides %v after it has met the others", time.Since(began)-time.Second)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
 		time.Sleep(500 * time.Millisecond)
+		if !p.Informed() {
+			t.Error("not informed, and has a share")
+		}
 		p.must(t, k, true)
 		for i, q := range r.replicas {
 			if q.Divisor() != 5 {

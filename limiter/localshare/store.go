@@ -135,7 +135,7 @@ func (s *Store) Admit(ctx context.Context, t limiter.Take) (limiter.Verdict, err
 			s.follow(t, v)
 		}
 		return v, nil
-	case policy != limiter.LocalShare || !errors.Is(err, limiter.ErrUnavailable) || ctx.Err() != nil || !s.informed():
+	case policy != limiter.LocalShare || !errors.Is(err, limiter.ErrUnavailable) || ctx.Err() != nil || !s.Informed():
 		return v, err
 	}
 	return s.decide(t), nil

@@ -19,7 +19,7 @@ func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdic
 	case err == nil:
 		s.followTurns(t, v)
 		return v, nil
-	case !mine || !errors.Is(err, limiter.ErrUnavailable) || ctx.Err() != nil || !s.informed():
+	case !mine || !errors.Is(err, limiter.ErrUnavailable) || ctx.Err() != nil || !s.Informed():
 		return v, err
 	}
 	return s.serve(t, err), nil
