@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/headway-limiter/headway/limiter"
 )
 
 // adminEdge mounts the operators' pages. /livez and the bare verdict of
@@ -68,62 +65,6 @@ func (g *Gateway) live(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintln(w, "ok")
 }
-
-// readiness is the answer of /readyz.
-type readiness struct {
-	Ready bool `json:"ready"`
-	// Reasons say what is wrong, also where that does not make this replica
-	// unready (a store that is out under fail_open or local_share).
-	Reasons  []string   `json:"reasons"`
-	Draining bool       `json:"draining"`
-	Store    storeState `json:"store"`
-	Fleet    fleetState `json:"fleet"`
-}
-
-// storeState is the store as this replica sees it, and since when.
-type storeState struct {
-	Usable bool      `json:"usable"`
-	State  string    `json:"state"`
-	Since  time.Time `json:"since,omitzero"`
-}
-
-// fleetState is the gossip view: how many replicas, and how old the oldest news
-// of any of them is.
-type fleetState struct {
-	Members int   `json:"members"`
-	Fresh   bool  `json:"fresh"`
-	AgeMS   int64 `json:"age_ms"`
-}
-
-// readiness looks at everything a request would need. A store that is out
-// makes a replica unready if it would refuse requests for that.
-func (g *Gateway) readiness() readiness {
-	health := g.opts.Store()
-	out := readiness{
-		Ready: true, Reasons: []string{}, Draining: g.draining.Load(),
-		Store: storeState{Usable: health.Usable, State: health.State, Since: health.Since},
-		Fleet: fleetState{Members: 1, Fresh: true},
-	}
-	if g.opts.Fleet != nil {
-		v := g.opts.Fleet.View()
-		out.Fleet = fleetState{Members: v.Members, Fresh: v.Fresh, AgeMS: v.Age.Milliseconds()}
-		if !v.Fresh {
-			out.Reasons = append(out.Reasons, "fleet: not every member was heard of lately")
-		}
-	}
-	if !health.Usable {
-		out.Reasons = append(out.Reasons, "store: "+health.State)
-		out.Ready = g.tables.Load().cfg.Redis.OnOutage != string(limiter.FailClosed)
-	}
-	if out.Draining {
-		out.Reasons = append(out.Reasons, "draining")
-		out.Ready = false
-	}
-	return out
-}
-
-// Ready reports whether requests can be served, as /readyz does.
-func (g *Gateway) Ready() bool { return g.readiness().Ready }
 
 // ready answers load balancers, which look at the status alone, and operators,
 // who see the reasons if they have the token.

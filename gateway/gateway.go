@@ -28,6 +28,9 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 	// Store tells readiness and debug pages about the store; nil: usable.
 	Store func() limiter.Health
+	// Share tells readiness whether this replica can decide by its share of the
+	// limits while the store is out; nil: it can, if local_share says it should.
+	Share func() bool
 	// Fleet tells them about the other replicas; nil: none.
 	Fleet limiter.Fleet
 	Build string // version of the program

@@ -726,18 +726,6 @@ func TestAdmin(t *testing.T) {
 	})
 }
 
-// TestReadyWithoutStore: a replica that admits without its store is ready, and
-// says what is wrong.
-func TestReadyWithoutStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, "redis: {on_outage: fail_open}", ok)
-		r.memory.SetDown(true)
-		if got := r.readiness(); !got.Ready || len(got.Reasons) != 1 {
-			t.Errorf("got %+v", got)
-		}
-	})
-}
-
 func TestNewNamesEveryMistake(t *testing.T) {
 	cfg := config.Default()
 	cfg.Keys = []config.Key{{ID: "a", Digest: "x"}}

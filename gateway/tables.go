@@ -17,6 +17,7 @@ type tables struct {
 	trusted []netip.Prefix         // proxies whose X-Forwarded-For is believed
 	exempt  []exemption
 	homes   map[limiter.ID]limiter.ID // of users; nil: none has one
+	outage  outage
 	routes  []route
 }
 
@@ -26,7 +27,7 @@ func newTables(cfg *config.Config, shared http.RoundTripper) (*tables, error) {
 	t := &tables{cfg: cfg}
 	var errs [4]error
 	t.keys, errs[0] = principals(cfg)
-	t.homes = homes(cfg, t.keys)
+	t.homes, t.outage = homes(cfg, t.keys), outageOf(cfg)
 	t.trusted, errs[1] = prefixes(cfg.Server.TrustedProxies)
 	t.exempt, errs[3] = exemptions(cfg.RateLimiting.Whitelist)
 	t.routes, errs[2] = routes(cfg, shared)

@@ -110,7 +110,7 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	}
 	r.gateway, err = gateway.New(cfg, r.limiter, gateway.Options{
 		Logger: r.log, Registerer: r.registry, Gatherer: r.registry,
-		Store: r.store.Health, Fleet: peers, Build: opts.Build, Reload: r.reloader(opts),
+		Store: r.store.Health, Share: r.share.Informed, Fleet: peers, Build: opts.Build, Reload: r.reloader(opts),
 	})
 	if err != nil {
 		return nil, err
