@@ -110,8 +110,9 @@
 // # Estimates
 //
 // In a line of turns the wait is the distance of the waiter's finish tag from
-// virtual time, divided by the measured speed of virtual time; elsewhere it is
-// the limiter's own wait plus one grant spacing for each waiter ahead. It is
+// virtual time, divided by the measured speed of virtual time. Elsewhere, and
+// until that speed is measured anew after a pause of a second, it is the
+// limiter's own wait plus one grant spacing for each waiter ahead. It is
 // never below the bucket's own wait. A request whose estimate, times 1.5, does
 // not fit its budget is refused at once rather than at the end of it.
 package limiter

@@ -188,6 +188,9 @@ func (s *lines) enterLocked(ln *line, w *waiter, now time.Time, at place) {
 		ln.accounts.arrive(w.tenant, now)
 	}
 	ln.queue.push(now, w)
+	if t := ln.turns; t != nil && t.order.Len() == 1 && !t.contended() {
+		t.pace = pace{} // measured before a pause, over which it would be far too slow
+	}
 	if at.wait > 0 {
 		s.restLocked(ln, now, at.wait)
 	}

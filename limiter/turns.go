@@ -95,7 +95,7 @@ func (p *pace) hear(now time.Time, v float64) {
 func (t *turns) estimate(w *waiter) time.Duration {
 	start, before, known := t.order.Tags(&w.bid)
 	if !known {
-		start, before = t.pace.latest, 0
+		start = t.pace.latest // as of one that has just come to wait
 	}
 	distance := max(0, start-t.pace.latest) + (before+w.cost/w.tenant.Weight/2)/t.order.Share(&w.bid)
 	return time.Duration(distance / t.pace.perSec * float64(time.Second))

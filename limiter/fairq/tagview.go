@@ -38,14 +38,17 @@ func (q *Tagged[T]) Since(it *TagItem[T]) float64 {
 // Tags returns, in virtual time (cost per weight), the start tag of the item's
 // tenant as last learnt, and what the tenant's earlier items here will add to
 // it: so start + before is the start tag of the item itself if nothing of the
-// tenant is served elsewhere. known is false before the first answer and when
-// the item is not queued.
+// tenant is served elsewhere. known is false, and start zero, before the first
+// answer; of an item that is not queued nothing is known.
 func (q *Tagged[T]) Tags(it *TagItem[T]) (start, before float64, known bool) {
 	t := it.owner
-	if t == nil || t.since == Unknown {
+	if t == nil {
 		return 0, 0, false
 	}
-	return t.start(), t.uses(t.place(it)), true
+	if before = t.uses(t.place(it)); t.since == Unknown {
+		return 0, before, false
+	}
+	return t.start(), before, true
 }
 
 // leastShare bounds Share from below: more replicas than this do not matter.
