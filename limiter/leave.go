@@ -1,6 +1,9 @@
 package limiter
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // How waiters leave a line, or return to it after an answer of the store.
 
@@ -146,6 +149,21 @@ func (s *lines) abandon(w *waiter) *LineInfo {
 	s.pumpLocked(ln, now)
 	s.gaugeLocked()
 	return info
+}
+
+// fail ends w's wait with err, which its caller brought about by leaving or by a
+// deadline that passed while asking, or which is the store's own: nobody has left
+// then, and nothing is counted as if.
+func (s *lines) fail(ctx context.Context, w *waiter, err error, last *Refusal) error {
+	switch ctx.Err() {
+	case nil:
+		s.abandon(w)
+	case context.DeadlineExceeded:
+		return s.refuse(w, ReasonDeadlineExceeded, last)
+	default:
+		s.refuse(w, ReasonClientGone, last)
+	}
+	return err
 }
 
 // refuse ends w's wait, or its try to begin one, for reason. last is the

@@ -228,8 +228,7 @@ func (l *Limiter) wait(ctx context.Context, w *waiter, at place, last *Refusal) 
 			l.lines.abandon(w)
 			return nil, err
 		case err != nil:
-			l.lines.refuse(w, ReasonClientGone, last)
-			return nil, err
+			return nil, l.lines.fail(ctx, w, err, last)
 		case grant != nil:
 			return l.served(grant, w), nil
 		}
