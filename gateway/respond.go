@@ -200,9 +200,6 @@ func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
 	case limiter.InFlight:
 		d.InflightDimension = string(r.Dimension)
 	}
-	if r.Degraded != "" {
-		h.Set("x-headway-degraded", r.Degraded)
-	}
 	if line := r.Line; line != nil {
 		setLine(h, line)
 		d.FairQueue = &fairQueue{
@@ -216,16 +213,19 @@ func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
 	x.fail(f)
 }
 
-// wait turns a refusal's wait into whole seconds and milliseconds, both
-// rounded up, at least 1 s, and spread by up to a tenth so that callers
-// refused together do not return together. Seconds are spread from 10 s on:
-// below, a second more would be more than a tenth. Milliseconds are never more
-// than the seconds say.
+// wait turns a refusal's wait into milliseconds, rounded up, and whole seconds,
+// which are those rounded up, so that both name one instant. It is spread by up
+// to a tenth, so that callers refused together do not return together. Below
+// spreadSeconds it stays within the second that it began in: one more in the
+// header would be more than a tenth.
 func (j jitter) wait(d time.Duration) (secs, ms int64) {
-	secs = max(seconds(d), 1)
+	const spreadSeconds = 10
 	ms = max(int64((d+time.Millisecond-1)/time.Millisecond), 1)
-	secs += j(secs)
-	return secs, min(ms+j(ms), 1000*secs)
+	spread := ms + j(ms)
+	if secs = (ms + 999) / 1000; secs < spreadSeconds {
+		return secs, min(spread, 1000*secs)
+	}
+	return (spread + 999) / 1000, spread
 }
 
 // explanations say in words what a reason means; %s is the limit.
