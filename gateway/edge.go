@@ -22,7 +22,10 @@ func (g *Gateway) edge(api http.Handler) http.Handler {
 func (g *Gateway) newEcho() *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
-	e.IPExtractor = func(r *http.Request) string { return clientAddr(r, g.tables.Load().trusted).String() }
+	e.IPExtractor = func(r *http.Request) string {
+		addr, _ := clientAddr(r, g.tables.Load().trusted)
+		return addr.String()
+	}
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		f := failure{status: http.StatusInternalServerError, kind: kindServer, code: "internal_error", message: "Internal error."}
 		if h := (*echo.HTTPError)(nil); errors.As(err, &h) && h.Code < http.StatusInternalServerError {

@@ -83,10 +83,10 @@ type caller struct {
 // which takes the same time however much of a guess is right. With anonymous
 // access a credential that is not ours is the upstream's business.
 func (t *tables) identify(r *http.Request) (caller, *failure) {
-	addr := clientAddr(r, t.trusted)
+	addr, sure := clientAddr(r, t.trusted)
 	who := caller{Identities: limiter.Identities{Client: limiter.Hash(limiter.Client, config.ClientIdentity(addr))}}
 	for _, e := range t.exempt {
-		if e.clients.Contains(addr) {
+		if sure && e.clients.Contains(addr) {
 			who.skip |= e.skip
 		}
 	}
@@ -192,24 +192,25 @@ func presentsKey(h http.Header) bool {
 // clientAddr returns the address a request comes from: the peer's, or, when
 // the peer is a trusted proxy, the rightmost address of X-Forwarded-For that
 // is none. An entry that is no address ends the search: nothing left of it can
-// be believed. The zero Addr stands for a peer without an IP address.
-func clientAddr(r *http.Request, trusted []netip.Prefix) netip.Addr {
-	peer := peerAddr(r)
-	if !contains(trusted, peer) {
-		return peer
+// be believed. Then it is the last proxy's, which says who to limit, not who to
+// exempt: sure is false. The zero Addr stands for a peer without an IP address.
+func clientAddr(r *http.Request, trusted []netip.Prefix) (peer netip.Addr, sure bool) {
+	peer = peerAddr(r)
+	if !contains(trusted, peer) || len(r.Header.Values("X-Forwarded-For")) == 0 {
+		return peer, true
 	}
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for _, hop := range slices.Backward(hops) {
 		ip, ok := parseHop(strings.TrimSpace(hop))
 		if !ok {
-			break
+			return peer, false
 		}
 		peer = ip
 		if !contains(trusted, ip) {
 			break
 		}
 	}
-	return peer
+	return peer, true
 }
 
 // peerAddr is the other end of the connection. Zones are dropped and IPv4 in

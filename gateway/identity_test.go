@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/headway-limiter/headway/gateway/config"
@@ -38,8 +39,32 @@ func TestClientAddr(t *testing.T) {
 		{"@", []string{"1.2.3.4"}, "invalid IP"}, // a Unix socket
 	} {
 		r := &http.Request{RemoteAddr: test.peer, Header: http.Header{"X-Forwarded-For": test.xff}}
-		if got := clientAddr(r, trusted).String(); got != test.want {
-			t.Errorf("from %s with %q: %s, want %s", test.peer, test.xff, got, test.want)
+		got, sure := clientAddr(r, trusted)
+		guess := strings.Contains(strings.Join(test.xff, ""), "nonsense") || strings.Contains(strings.Join(test.xff, ""), ", ,")
+		if got.String() != test.want || sure == guess {
+			t.Errorf("from %s with %q: %s, sure %v; want %s", test.peer, test.xff, got, sure, test.want)
+		}
+	}
+}
+
+// An exemption of a proxy's own address is not that of a client whose address
+// nobody can read.
+func TestUnreadableClientsAreNotExempt(t *testing.T) {
+	cfg := config.Default()
+	cfg.Anonymous = true
+	cfg.Server.TrustedProxies = []string{"10.0.0.0/8"}
+	cfg.RateLimiting.Whitelist = []config.ExemptAddr{{CIDR: "10.0.0.0/8"}, {CIDR: "192.0.2.0/24"}}
+	g, err := newTables(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for xff, exempt := range map[string]bool{
+		"192.0.2.5": true, "203.0.113.1": false, "10.0.0.9": true,
+		"nonsense": false, "unknown": false, "": false, "192.0.2.5, nonsense": false, "192.0.2.5, nonsense, 10.0.0.2": false,
+	} {
+		who, _ := g.identify(&http.Request{RemoteAddr: "10.0.0.1:80", Header: http.Header{"X-Forwarded-For": {xff}}})
+		if (who.skip == limiter.SkipAll) != exempt {
+			t.Errorf("X-Forwarded-For %q: skips %v, want exempt: %v", xff, who.skip, exempt)
 		}
 	}
 }
