@@ -193,7 +193,7 @@ func (f figures) check(t *testing.T, n int, scope, load string) {
 	if scope == "gossip" {
 		least = 0.95 // who leads rests, whether or not somebody else can use it
 		if n > 8 {
-			least, even = 0.9, 0.95 // ten seconds are not long
+			least, even = 0.85, 0.95 // ten seconds are not long, and used was 0.91 at least
 		}
 	}
 	if f.used < least {
