@@ -42,16 +42,24 @@ func TestExamplesLoadWithoutWarnings(t *testing.T) {
 	}
 }
 
-// What the README shows is copied, too.
-func TestReadmeConfigurationsLoad(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+// shown returns what is behind each beginning of a YAML block in a file.
+func shown(t *testing.T, path ...string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := strings.Split(string(readme), "\n```yaml\n")[1:]
+	blocks := strings.Split(string(text), "\n```yaml\n")[1:]
 	if len(blocks) == 0 {
-		t.Fatal("README.md shows no configuration")
+		t.Fatalf("%v shows no configuration", path)
 	}
+	return blocks
+}
+
+// What a README shows is copied, too.
+func TestReadmeConfigurationsLoad(t *testing.T) {
+	blocks := shown(t, "..", "..", "README.md")
+	blocks = append(blocks, shown(t, "..", "..", "gateway", "rls", "README.md")[0]) // what follows is Envoy's
 	for _, block := range blocks {
 		text, _, _ := strings.Cut(block, "\n```\n")
 		cfg, err := config.Parse([]byte(text), nil)

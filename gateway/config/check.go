@@ -203,7 +203,7 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 // keys checks that each key has a name and a secret of its own: with two names
 // for one secret the first or the last would win, by chance of the order.
 func (k *checker) keys() {
-	if len(k.Keys) == 0 && !k.Anonymous {
+	if len(k.Keys) == 0 && !k.Anonymous && !k.alone() {
 		k.wrong("keys", "add a key, or set anonymous: true", "there are no keys, so every request would be refused")
 	}
 	ids, digests := map[string]int{}, map[[32]byte]int{}

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/headway-limiter/headway/limiter"
 )
 
 const (
@@ -62,19 +64,25 @@ func (k *checker) rateLimiting() {
 	if r.LeaseTTL < time.Second {
 		k.wrong("rate_limiting.lease_ttl", "write 1s or more", "%v is too short to be renewed in time", r.LeaseTTL)
 	}
-	for _, d := range r.dimensions() {
+	for i, d := range r.dimensions() {
 		at := "rate_limiting." + d.name
 		k.rule(at, d.limit.Rule, d.slots, d.tokens)
 		for _, id := range slices.Sorted(maps.Keys(d.limit.Overrides)) {
 			o := join(at+".overrides", id)
 			k.rule(o, d.limit.Overrides[id], d.slots, d.tokens)
-			k.override(d.name, o, id)
+			if d.name == "global" || d.name == "per_client" || !k.RateLimitService.maps(limiter.Dimensions[i]) {
+				k.override(d.name, o, id) // proxies may name anybody
+			}
 		}
 		switch empty := d.limit.Rule == (Rule{}) && len(d.limit.Overrides) == 0; {
 		case empty && d.limit.OnOutage != "":
 			k.warn(at+".on_outage", "add a limit, or remove it", "has no effect: nothing is limited here")
-		case !empty && d.keyed() && k.Anonymous && len(k.Keys) == 0:
-			k.warn(at, "add keys, or use global and per_client", "has no effect: all requests are anonymous")
+		case !empty && d.keyed() && len(k.Keys) == 0 && (k.Anonymous || k.alone()) && !k.RateLimitService.maps(limiter.Dimensions[i]):
+			fix := "add keys, or use global and per_client"
+			if k.RateLimitService.Listen != "" {
+				fix = "add keys, or map an entry to it in rate_limit_service.identities"
+			}
+			k.warn(at, fix, "has no effect: all requests are anonymous")
 		}
 	}
 	k.inflightScope()

@@ -76,7 +76,7 @@ func (k *checker) upstreamURL(path, text string) {
 // match wins), so that two routes for the same requests are a mistake, never
 // a fallback.
 func (k *checker) routes() {
-	if len(k.Routes) == 0 {
+	if len(k.Routes) == 0 && !k.alone() {
 		k.wrong("routes", "add a route such as {path: /v1/*, upstream: NAME}", "there are no routes, so every request would be 404")
 	}
 	var names []string

@@ -524,3 +524,21 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The rate limit service needs no gateway beside it, and its descriptors name
+// identities that no key has.
+func TestServiceAlone(t *testing.T) {
+	for _, who := range []string{"", "anonymous: true\nupstreams: [{name: up, url: \"http://127.0.0.1:9000\"}]\nroutes: [{path: /v1/*, upstream: up}]\n"} {
+		c := mustParse(t, who+`
+rate_limiting:
+  per_user: {requests: {limit: 1, per: 1s}, overrides: {ann: {requests: {limit: 2, per: 1s}}}}
+  per_api_key: {overrides: {a: {requests: {limit: 2, per: 1s}}}}
+rate_limit_service:
+  listen: ":8081"
+  identities: [{key: user, dimension: user}, {key: key, dimension: api_key}]
+`)
+		for _, w := range c.Warnings() {
+			t.Errorf("%q: %v", who, w)
+		}
+	}
+}

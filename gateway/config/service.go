@@ -39,6 +39,19 @@ type DescriptorEntry struct {
 // defaultMappedEntry is what an entry of identities starts from.
 func defaultMappedEntry() MappedEntry { return MappedEntry{Charge: "requests"} }
 
+// maps reports whether the service is on and proxies bring identities of the
+// dimension, without any key of ours.
+func (s RateLimitService) maps(d limiter.Dimension) bool {
+	return s.Listen != "" && slices.ContainsFunc(s.Identities, func(e MappedEntry) bool { return e.Dimension == string(d) })
+}
+
+// alone reports whether there is nothing but the service: it is on, and nobody
+// has described a gateway, which then answers 401 or 404 to everything.
+func (k *checker) alone() bool {
+	return (k.RateLimitService.Listen != "" || k.unread("rate_limit_service.listen")) &&
+		len(k.Routes)+len(k.Upstreams) == 0
+}
+
 // rateLimitService checks the listener, and that every question has an answer
 // that means something.
 func (k *checker) rateLimitService() {
