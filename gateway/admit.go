@@ -45,11 +45,28 @@ func (g *Gateway) serve(x *exchange, r *http.Request) {
 	if grant == nil {
 		return
 	}
-	// Whatever happens from here on, a panic included, ends in Done: once,
-	// and after forward has closed the upstream's body.
-	outcome := limiter.Outcome{Tokens: unknownTokens}
-	defer func() { grant.Done(outcome) }()
-	g.dispatch(x, r, grant, job, &outcome)
+	// Whatever happens from here on, a panic included, ends in Done: before the
+	// last bytes of an answer, or else here, where net/http has not yet sent
+	// what it held back of a short answer and the end of a chunked one.
+	end := &ending{grant: grant, outcome: limiter.Outcome{Tokens: unknownTokens}}
+	defer end.now()
+	g.dispatch(x, r, grant, job, end)
+}
+
+// ending ends a request's grant exactly once. A client that has the whole answer
+// may ask again at once, so the slots must be free by then. It is used by the
+// request's goroutine alone.
+type ending struct {
+	grant   *limiter.Grant
+	outcome limiter.Outcome // settled by now; later changes do not count
+	over    bool
+}
+
+func (e *ending) now() {
+	if !e.over {
+		e.over = true
+		e.grant.Done(e.outcome)
+	}
 }
 
 // unknownTokens leaves a request's estimate as it was.

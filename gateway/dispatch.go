@@ -17,7 +17,7 @@ import (
 // has not used up its own limits, whose provider can be asked soon, and that can be
 // reached. Where there is none, either nothing was started, and everything is given
 // back, or the request failed like one to a single upstream.
-func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j job, outcome *limiter.Outcome) {
+func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j job, end *ending) {
 	var unreached *failure
 	var throttled *limiter.Refusal // that of the provider that can be asked first
 	for rest := j.candidates; ; {
@@ -28,11 +28,11 @@ func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j
 		switch {
 		case err == nil:
 		case unreached != nil: // the others are not all exhausted: one is down
-			outcome.Failed = true
+			end.outcome.Failed = true
 			x.fail(*unreached)
 			return
 		default:
-			outcome.Void = true
+			end.outcome.Void = true
 			g.decline(x, r.Context(), sooner(throttled, err))
 			return
 		}
@@ -42,7 +42,7 @@ func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j
 		if err != nil {
 			var final bool
 			if throttled, final = g.throttled(grant, throttled, err); final {
-				outcome.Void = true
+				end.outcome.Void = true
 				g.decline(x, r.Context(), sooner(throttled, err))
 				return
 			}
@@ -53,7 +53,7 @@ func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j
 			g.metrics.decide("admitted", noLimit)
 			g.describe(x.Header(), grant)
 		}
-		if unreached = g.forward(x, r, up, j, run, outcome); unreached == nil {
+		if unreached = g.forward(x, r, up, j, run, end); unreached == nil {
 			return
 		}
 		g.metrics.passOver(up.Name, "unreachable")
@@ -74,12 +74,12 @@ func backends(ups []*upstream) []limiter.ID {
 	return ids
 }
 
-// forward passes the request on to up and its answer back, and leaves in outcome
+// forward passes the request on to up and its answer back, and leaves in end
 // how it ended. A failure is returned, and nothing is answered, where up could
 // not be reached: nothing of the request was sent, so that another may have it.
 // When forward returns, or panics with http.ErrAbortHandler to cut a broken
 // answer short, the upstream's body is closed.
-func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run *pace.Run, outcome *limiter.Outcome) *failure {
+func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run *pace.Run, end *ending) *failure {
 	defer run.Failed() // unless it was answered
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -90,7 +90,7 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run
 	resp, err := up.transport.RoundTrip(outbound(link.trace(ctx), x, r, up, j.body, dog))
 	if err != nil {
 		f, provider := broken(ctx, err, j.body.most)
-		outcome.Failed = provider
+		end.outcome.Failed = provider
 		level := slog.LevelDebug // clients leave all the time
 		if provider {
 			level = slog.LevelWarn
@@ -104,10 +104,10 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run
 	}
 	heed(resp, up, run)
 	defer resp.Body.Close()
-	defer func() { run.Settled(j.used(outcome.Tokens)) }()
+	defer func() { run.Settled(j.used(end.outcome.Tokens)) }()
 	dog.answered()
-	outcome.Failed = resp.StatusCode >= http.StatusBadRequest
-	g.respond(ctx, x, resp, up, dog, outcome, j.tokens)
+	end.outcome.Failed = resp.StatusCode >= http.StatusBadRequest
+	g.respond(ctx, x, resp, up, dog, end, j.tokens)
 	return nil
 }
 

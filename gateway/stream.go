@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/headway-limiter/headway/limiter"
 )
 
 // chunk is the most that is read from an upstream at once, in bytes.
@@ -21,10 +19,10 @@ const chunk = 32 << 10
 // chunks holds idle read buffers.
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-// respond passes an upstream's answer on, and settles in outcome what it cost
-// where it says so. An answer that breaks off is never ended as if it were
+// respond passes an upstream's answer on, and ends the grant with what it cost,
+// where the answer says so, before the client has its last byte. An answer that breaks off is never ended as if it were
 // whole: respond panics with http.ErrAbortHandler, which cuts the connection.
-func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response, up *upstream, dog *watchdog, outcome *limiter.Outcome, estimate int64) {
+func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response, up *upstream, dog *watchdog, end *ending, estimate int64) {
 	sse := mediaType(resp.Header) == "text/event-stream"
 	copyAnswerHeaders(x.Header(), resp.Header)
 	announceTrailer(x.Header(), resp.Trailer)
@@ -34,14 +32,20 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 	meter := newMeter(resp, up, sse)
 	conn := http.NewResponseController(x)
 	x.WriteHeader(resp.StatusCode)
-	if resp.ContentLength < 0 {
+	if resp.ContentLength < 0 && x.request.Method != http.MethodHead { // whose answer would be complete
 		_ = conn.Flush() // the first byte may be long in coming
 	}
-	err := copyBody(x, conn, resp.Body, dog, meter)
+	settle := func(err error) {
+		if !end.over {
+			meter.settle(&end.outcome, estimate, err)
+			end.now()
+		}
+	}
+	err := copyBody(x, conn, resp, dog, meter, func() { settle(nil) })
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
-	meter.settle(outcome, estimate, err)
+	settle(err)
 	if err == nil {
 		setTrailer(x.Header(), resp.Trailer)
 		return
@@ -64,15 +68,24 @@ var errClientLeft = errors.New("gateway: the client took no more of the answer")
 // one flush. Nothing waits for a buffer to fill, so the first token of a
 // completion is as fast as without us, and a slow reader slows the upstream
 // instead of filling our memory. The error is that of the side that broke.
-func copyBody(w io.Writer, conn *http.ResponseController, r io.Reader, dog *watchdog, meter *meter) error {
+//
+// last is called before the part that completes the answer is written: the one
+// that fills its length, or that comes with the upstream's end. A stream's end may
+// come later than its last part, which does not wait for it; then the end is
+// what the client sees last.
+func copyBody(w io.Writer, conn *http.ResponseController, resp *http.Response, dog *watchdog, meter *meter, last func()) error {
+	left := resp.ContentLength // below 0: unknown
 	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
 	for {
 		dog.pat()
-		n, err := r.Read(buf[:])
+		n, err := resp.Body.Read(buf[:])
 		dog.hold() // from here on it is the client that may be slow
 		if n > 0 {
 			meter.observe(buf[:n])
+			if left -= int64(n); left == 0 || err == io.EOF {
+				last()
+			}
 			if _, werr := w.Write(buf[:n]); werr != nil {
 				return errors.Join(errClientLeft, werr)
 			}
