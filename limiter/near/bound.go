@@ -142,8 +142,3 @@ func (b *bound) give(n int64) {
 		b.hold = 0
 	}
 }
-
-// full reports whether the bound says no more than that a bucket has a burst.
-func (b *bound) full(now time.Duration, r limiter.Rate) bool {
-	return b.pending == 0 && now >= b.hold && b.at+fill(r.Burst-b.amount, r) <= now
-}
