@@ -202,7 +202,7 @@ func (s *Store) bookLocked(e *entry, q *part, c limiter.Charge, r reply) {
 // hearLocked learns the store's word on e, and floors the wait it tells.
 func (s *Store) hearLocked(e *entry, c limiter.Charge, r *reply) {
 	told := &r.told
-	e.heard, e.told = r.now, told.Remaining
+	e.heard, e.told, e.owed = r.now, told.Remaining, 0
 	e.lease.left, e.lease.found = told.Remaining, told.Remaining
 	if r.ok {
 		e.lease.found += r.asked

@@ -162,6 +162,40 @@ func TestGiveBackClears(t *testing.T) {
 	})
 }
 
+// What a refusal from memory says is left is what is left, after the refill and
+// what came back or was charged here since the store was asked; so it fits the
+// wait.
+func TestLevelsOfRefusals(t *testing.T) {
+	for _, delta := range []int64{0, 450, 100, -30} {
+		inBubble(t, 1, deny, func(t *testing.T, f *crowd) {
+			c := key("k", limiter.Rate{Limit: 1000, Per: 100 * time.Second, Burst: 600}, 500)
+			c.Bucket.Class = limiter.Tokens
+			f.spend(t, c)
+			admit(t, f.near[0], take(c)) // refused with nothing left
+			if delta != 0 {
+				f.near[0].Settle(limiter.Settlement{Adjust: []limiter.Adjustment{{Bucket: c.Bucket, Rate: c.Rate, Delta: delta}}})
+			}
+			time.Sleep(90 * time.Millisecond)
+			var v limiter.Verdict
+			if n := f.wires[0].asks(func() { v = admit(t, f.near[0], take(c)) }); n != 0 || v.OK {
+				t.Fatalf("%d calls for %+v", n, v)
+			}
+			s := f.memory.Replica(memstore.Options{})
+			real, err := s.Peek(context.Background(), take(c))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := v.Charges[0].Remaining, real.Charges[0].Remaining
+			if got > want || got < want-1 {
+				t.Errorf("with %+d: told %d are left, true is %d", delta, got, want)
+			}
+			if least := c.Cost - int64(v.Charges[0].Wait/(100*time.Millisecond)) - 1; delta >= 0 && got < least {
+				t.Errorf("with %+d: told %d are left, and %v to wait", delta, got, v.Charges[0].Wait)
+			}
+		})
+	}
+}
+
 // A give-back elsewhere is noticed within a second, by one caller in ten for
 // each further one: the others do not all ask at once.
 func TestBeliefEnds(t *testing.T) {

@@ -40,7 +40,8 @@
 // replica, or an operator changed the store; as long as a call of this replica
 // that might take the same tokens is under way; 1 µs of rounding. A wait may be
 // told too short by what others took in the last 200 ms, if this replica's
-// memory is older than that.
+// memory is older than that. Remaining, as told with such a refusal, is the
+// bucket's by the same line: it fits the wait, and errs like it.
 //
 // # Prefetch
 //

@@ -28,6 +28,7 @@ type part struct {
 	known    bool          // what the store said of it is fresh
 	wait     time.Duration // > 0: refused here for so long
 	told     int64         // tokens left, as the store last told
+	left     int64         // and as a refusal tells
 	paid     int64         // out of the lease
 	reserved int64         // counted as taken while asking
 	extra    int64         // asked for in advance
@@ -94,7 +95,7 @@ func (s *Store) claimOne(q *part, c limiter.Charge, now time.Duration, waited bo
 		s.metrics.lost.Add(float64(e.lease.tokens))
 		e.rate, e.bound, e.lease, e.heard = c.Rate, bound{pending: e.bound.pending}, lease{flight: e.lease.flight}, never
 	}
-	q.entry, q.told, e.touched = e, e.told, now
+	q.entry, q.told, q.left, e.touched = e, e.told, e.told, now
 	if s.opts.Prefetch {
 		s.payLocked(q, e, c, now)
 	}
@@ -106,6 +107,7 @@ func (s *Store) claimOne(q *part, c limiter.Charge, now time.Duration, waited bo
 	if q.wait = e.bound.wait(now, e.rate, rest, !waited); !q.known {
 		q.wait = 0
 	}
+	q.left = e.remaining(now, rest, q.wait > 0)
 	if q.wait == 0 && rest > 0 {
 		e.bound.reserve(now, e.rate, rest)
 		q.reserved = rest
@@ -155,7 +157,7 @@ func (p *plan) refusal(t limiter.Take) limiter.Verdict {
 	v := limiter.Verdict{Charges: make([]limiter.ChargeVerdict, p.n), Full: make([]bool, len(t.Slots))}
 	low := least(t)
 	for i := range p.n {
-		v.Charges[i] = limiter.ChargeVerdict{Remaining: p.list[i].told, Wait: p.list[i].wait}
+		v.Charges[i] = limiter.ChargeVerdict{Remaining: p.list[i].left, Wait: p.list[i].wait}
 		if p.list[i].wait > 0 {
 			v.Charges[i].Wait = max(low, p.list[i].wait)
 		}

@@ -19,6 +19,7 @@ type entry struct {
 	bound  bound
 	lease  lease
 	told   int64         // whole tokens, as the store last told
+	owed   int64         // charged by this replica since then
 	heard  time.Duration // when it did
 	scout  time.Duration // one caller is finding out; until then the others wait
 	// calm is when prefetch may begin: a while after others were seen to wait.
@@ -66,7 +67,26 @@ func (e *entry) settle(delta int64) {
 		return
 	}
 	e.told += delta
+	e.owed -= delta
 	e.lease.left += delta
+}
+
+// remaining is what a refusal tells of the bucket, in whole tokens: what fits the
+// wait that is told, with the refill and what was given back here since the
+// store was heard, without what was charged here. It is below the cost that is
+// refused, even where the pause after a refusal outlasts the refill.
+func (e *entry) remaining(now time.Duration, cost int64, refused bool) int64 {
+	if !e.bound.set {
+		return e.told
+	}
+	left := int64(e.bound.level(now, e.rate)) - e.bound.pending - e.owed
+	if e.bound.loose {
+		left--
+	}
+	if refused {
+		left = min(left, cost-1)
+	}
+	return left
 }
 
 // putBackLocked returns n tokens to the lease that paid them.
