@@ -34,9 +34,9 @@ type Options struct {
 	// Fleet tells them about the other replicas; nil: none.
 	Fleet limiter.Fleet
 	Build string // version of the program
-	// Reload reads the configuration again, for POST /-/reload; nil: there is no
-	// such page.
-	Reload func() error
+	// Reload reads the configuration again, for POST /-/reload, and names the
+	// changed fields that wait for a restart; nil: there is no such page.
+	Reload func() (restart []string, err error)
 }
 
 // Gateway is the HTTP edge of one replica. It is safe for concurrent use. It

@@ -82,9 +82,12 @@ func (g *Gateway) reload(w http.ResponseWriter, _ *http.Request) {
 	body := struct {
 		Reloaded bool   `json:"reloaded"`
 		Error    string `json:"error,omitempty"`
+		// Restart names the changed fields that keep their old value until one.
+		Restart []string `json:"restart_pending,omitempty"`
 	}{Reloaded: true}
 	status := http.StatusOK
-	if err := g.opts.Reload(); err != nil {
+	var err error
+	if body.Restart, err = g.opts.Reload(); err != nil {
 		status, body.Reloaded, body.Error = http.StatusUnprocessableEntity, false, err.Error()
 	}
 	w.Header().Set("Content-Type", "application/json")

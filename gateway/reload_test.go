@@ -102,21 +102,23 @@ func TestReloadWrongChangesNothing(t *testing.T) {
 func TestReloadPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, "server: {admin_token: admin-secret}\n", nil)
-		wrong := error(nil)
-		r.opts.Reload = func() error { return wrong }
+		wrong, waiting := error(nil), []string(nil)
+		r.opts.Reload = func() ([]string, error) { return waiting, wrong }
 		r.admin = r.adminEdge()
 		for _, c := range []struct {
 			method, token string
 			wrong         error
+			waiting       []string
 			status        int
 			body          string
 		}{
-			{"POST", "admin-secret", nil, 200, `{"reloaded":true}`},
-			{"POST", "admin-secret", errors.New("line 3: keys[0].id: is empty"), 422, `{"reloaded":false,"error":"line 3: keys[0].id: is empty"}`},
-			{"POST", "", nil, 401, "invalid_admin_token"},
-			{"GET", "admin-secret", nil, 405, ""},
+			{"POST", "admin-secret", nil, nil, 200, `{"reloaded":true}`},
+			{"POST", "admin-secret", nil, []string{"redis.timeout", "server.listen"}, 200, `{"reloaded":true,"restart_pending":["redis.timeout","server.listen"]}`},
+			{"POST", "admin-secret", errors.New("line 3: keys[0].id: is empty"), nil, 422, `{"reloaded":false,"error":"line 3: keys[0].id: is empty"}`},
+			{"POST", "", nil, nil, 401, "invalid_admin_token"},
+			{"GET", "admin-secret", nil, nil, 405, ""},
 		} {
-			wrong = c.wrong
+			wrong, waiting = c.wrong, c.waiting
 			w := httptest.NewRecorder()
 			req, _ := http.NewRequest(c.method, "http://admin.test/-/reload", nil)
 			req.Header.Set("Authorization", "Bearer "+c.token)

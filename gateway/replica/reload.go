@@ -93,11 +93,11 @@ func (r *Replica) configurations(peers limiter.Fleet) int {
 }
 
 // reloader is what POST /-/reload calls; nil where there is nothing to read.
-func (r *Replica) reloader(opts Options) func() error {
+func (r *Replica) reloader(opts Options) func() ([]string, error) {
 	if opts.Load == nil {
 		return nil
 	}
-	return r.Reload
+	return r.reload
 }
 
 // errNoFile is the answer of a replica that was not started from a file.
@@ -108,32 +108,39 @@ var errNoFile = errors.New("replica: there is no configuration file to read agai
 // wrong, nothing changes, and the error has every mistake. Requests under way
 // and in line go on (see [gateway.Gateway.Reload]).
 func (r *Replica) Reload() error {
+	_, err := r.reload()
+	return err
+}
+
+// reload is Reload, and names the changed fields that wait for a restart.
+func (r *Replica) reload() (restart []string, err error) {
 	r.reloads.mu.Lock()
 	defer r.reloads.mu.Unlock()
 	if r.reloads.load == nil {
-		return errNoFile
+		return nil, errNoFile
 	}
 	next, err := r.reloads.load()
 	if err == nil {
-		err = r.adopt(next)
+		restart, err = r.adopt(next)
 	}
 	if err != nil {
 		r.reloads.metrics.successful.Set(0)
 		r.log.Error("the configuration is wrong: what was in force stays", "error", err)
 	}
-	return err
+	return restart, err
 }
 
-// adopt puts next in force as far as a running replica can.
-func (r *Replica) adopt(next *config.Config) error {
+// adopt puts next in force as far as a running replica can, and names the fields
+// in which it cannot.
+func (r *Replica) adopt(next *config.Config) (waiting []string, err error) {
 	effective, restart, err := r.cfg.Load().Change(next)
 	if err != nil {
-		return fmt.Errorf("replica: with what stays until a restart: %w", err)
+		return nil, fmt.Errorf("replica: with what stays until a restart: %w", err)
 	}
 	limits := effective.Limiter()
 	kept, err := r.gateway.Reload(effective, limits)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.cfg.Store(effective)
 	r.share.SetPolicy(limits.OutageOf)
@@ -150,12 +157,13 @@ func (r *Replica) adopt(next *config.Config) error {
 	}
 	for _, p := range restart {
 		r.log.Warn("configuration: restart needed", "warning", p.String())
+		waiting = append(waiting, p.Path)
 	}
 	if len(kept) > 0 { // Change should have named it
 		r.log.Error("replica: the limiter kept what was to be changed", "kept", kept)
 	}
 	r.log.Info("configuration in force", "hash", effective.Hash(), "restart_pending", len(restart))
-	return nil
+	return waiting, nil
 }
 
 // closeReloads ends the watch.

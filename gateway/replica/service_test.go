@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -81,8 +83,9 @@ redis: {timeout: 5s}
 	}
 	next := *cfg
 	next.RateLimitService.Identities = nil
-	if err := r.adopt(&next); err != nil {
-		t.Fatal(err)
+	next.Redis.Timeout += time.Second
+	if waiting, err := r.adopt(&next); err != nil || !slices.Equal(waiting, []string{"redis.timeout"}) {
+		t.Fatalf("waits for a restart: %v, %v; want redis.timeout", waiting, err)
 	}
 	if p := byProxy(); p != "OK" {
 		t.Errorf("after the entry was taken out of the configuration: %s", p)
