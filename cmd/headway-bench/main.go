@@ -56,7 +56,10 @@ func rootCommand() *cobra.Command {
 		Long: `Headway-bench measures a fleet from outside. Its simulated provider keeps a
 ledger of what reaches it: that ledger, not the fleet's own counters, is the
 judge.`,
-		Example: `  headway-bench upstream --listen 127.0.0.1:9000 --latency 50ms
+		Example: `  headway-bench run heavyall --scope exact --quick
+  headway-bench compare heavyall --quick
+  headway-bench chaos --quick
+  headway-bench upstream --listen 127.0.0.1:9000 --latency 50ms
   headway-bench upstream --quota 600/1m --fault 529:0.01 --json`,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -55,7 +55,7 @@ func configValidateCommand() *cobra.Command {
 		Long: `Read FILE (default ` + defaultConfigFile + `, - for standard input) and name every mistake with its
 line and fix. Settings that are allowed and do nothing are printed as warnings.
 Exits 0 when the configuration can be used and 2 when it can not.`,
-		Example: `  headway config validate deploy/minimal.yaml`,
+		Example: `  headway config validate deploy/examples/minimal.yaml`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, name, err := readConfig(cmd, args)
@@ -77,7 +77,7 @@ func configShowCommand() *cobra.Command {
 		Short: "Print the effective configuration, secrets masked",
 		Long: `Print the configuration of FILE (default ` + defaultConfigFile + `, - for standard input) with
 defaults filled in, the environment expanded and secrets masked.`,
-		Example: `  headway config show deploy/minimal.yaml`,
+		Example: `  headway config show deploy/examples/minimal.yaml`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, _, err := readConfig(cmd, args)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -67,5 +68,21 @@ func TestConfigCommand(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal([]byte(stdout), &schema); err != nil || code != exitOK || schema["title"] == nil {
 		t.Errorf("schema: exit %d, %v", code, err)
+	}
+}
+
+// Files that the help names are there.
+func TestHelpNamesFilesThatExist(t *testing.T) {
+	for _, args := range [][]string{{"config", "validate", "--help"}, {"config", "show", "--help"}} {
+		_, out, _ := headway(args...)
+		named := regexp.MustCompile(`deploy/[a-z/]+\.yaml`).FindAllString(out, -1)
+		if len(named) == 0 {
+			t.Errorf("%v names no file", args)
+		}
+		for _, file := range named {
+			if _, err := os.Stat(filepath.Join("..", "..", file)); err != nil {
+				t.Errorf("%v: %v", args, err)
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ type demoOptions struct {
 	rate      float64 // offered, all tenants together; 0: the scenario's own
 	latency   string
 	balance   string
-	scope     string // of fairness: config.ScopeReplica or config.ScopeExact
+	scope     string // of fairness: config.ScopeReplica, ScopeGossip or ScopeExact
 	seed      uint64
 	json      bool
 }
@@ -94,7 +95,7 @@ func (o *demoOptions) register(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.rate, "rate", 0, "requests per second offered by all tenants together; up to 400 embedded; 0: the scenario's own")
 	flags.StringVar(&o.latency, "latency", "uniform:30ms,70ms", "distribution of the provider's time to answer: 50ms, uniform:LOW,HIGH, exp:MEAN or lognormal:MEDIAN,SIGMA")
 	flags.StringVar(&o.balance, "balance", string(bench.RoundRobin), "how requests are spread: round_robin, random, least_connections, sticky or skewed")
-	flags.StringVar(&o.scope, "scope", config.Default().RateLimiting.FairQueuing.FairnessScope, "how far fairness reaches: replica or exact")
+	flags.StringVar(&o.scope, "scope", config.Default().RateLimiting.FairQueuing.FairnessScope, "how far fairness reaches: replica, gossip or exact")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of arrivals and latencies")
 	flags.BoolVar(&o.json, "json", false, "no live table: plain lines to stderr, one report object to stdout")
 }
@@ -118,7 +119,8 @@ func (o *demoOptions) validate() error {
 	wrong(known && !(o.rate > 0 && o.rate < 1e6), "--rate %v is not in 0..1000000", o.rate)
 	wrong(o.redis == "" && o.limit > maxEmbeddedLimit, "--limit %d is above %d, more than the embedded store can show: give --redis", o.limit, maxEmbeddedLimit)
 	wrong(o.redis == "" && o.rate > maxEmbeddedRate, "--rate %v is above %d, more than the embedded store can show: give --redis", o.rate, maxEmbeddedRate)
-	wrong(o.scope != config.ScopeReplica && o.scope != config.ScopeExact, "--scope %q is not replica or exact", o.scope)
+	scopes := []string{config.ScopeReplica, config.ScopeGossip, config.ScopeExact}
+	wrong(!slices.Contains(scopes, o.scope), "--scope %q is not replica, gossip or exact", o.scope)
 	_, err := bench.ParseLatency(o.latency)
 	wrong(err != nil, "--latency: %w", err)
 	_, err = bench.ParseBalance(o.balance)

@@ -26,7 +26,7 @@ func TestDemoUsage(t *testing.T) {
 		"--limit 0":               "--limit 0",
 		"--latency slow":          "--latency",
 		"--balance best":          "--balance",
-		"--scope wide":            `"wide" is not replica or exact`,
+		"--scope wide":            `"wide" is not replica, gossip or exact`,
 		"--rate -5 --replicas 99": "--rate -5",
 		"stray":                   "stray",
 	} {
