@@ -14,7 +14,7 @@ import (
 // environment has what the files refer to without a default.
 var environment = map[string]string{
 	"MY_KEY": "sk-me", "TRIAL_KEY": "sk-trial", "PARTNER_KEY": "sk-partner",
-	"OPENAI_API_KEY": "sk-upstream", "FALLBACK_API_KEY": "sk-fallback", "REDIS_ADDRESS": "redis:6379", "REDIS_PASSWORD": "secret", "POD_IP": "10.1.2.3",
+	"OPENAI_API_KEY": "sk-upstream", "FALLBACK_API_KEY": "sk-fallback", "REDIS_ADDRESS": "redis:6379", "REDIS_PASSWORD": "secret", "REDIS_CA_FILE": "redis-sentinel.yaml", "POD_IP": "10.1.2.3",
 	"GOSSIP_KEY": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
 
 	"HEADWAY_NAME": "replica-1", "HEADWAY_LISTEN": "127.0.0.1:20001", "HEADWAY_ADMIN": "127.0.0.1:20002",

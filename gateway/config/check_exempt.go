@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -20,6 +21,9 @@ func (k *checker) exempt() {
 			k.wrong(at, "write an address or CIDR, such as 10.0.0.0/8", "%q is not an address range", e.CIDR)
 		case twice:
 			k.wrong(at, "remove one of them", "the same range as whitelist[%d]", first)
+		case hostBits(e.CIDR, p):
+			k.wrong(at, fmt.Sprintf("write %s for the range, or %s for the one address", p, strings.SplitN(e.CIDR, "/", 2)[0]),
+				"%q names one address and a range around it", e.CIDR)
 		case p.Bits() == 0:
 			k.warn(at, "write a narrower range, or remove the limits", "%s is every address: nobody is limited", p)
 		}
@@ -36,6 +40,13 @@ func (k *checker) exempt() {
 		}
 		seen[e.ID] = i
 	}
+}
+
+// hostBits reports whether text has bits set that its range p drops: of an
+// exemption nobody should have to guess which of the two was meant.
+func hostBits(text string, p netip.Prefix) bool {
+	q, err := netip.ParsePrefix(text)
+	return err == nil && q.Addr() != p.Addr()
 }
 
 // skip checks the classes of one exemption.

@@ -2,7 +2,9 @@ package config
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 )
@@ -76,7 +78,12 @@ func (k *checker) servers() {
 		k.wrong("redis.addresses", "write a list of host:port, such as [redis-1:6379, redis-2:6379]", "mode %s needs them, and there are none", r.Mode)
 	}
 	for i, addr := range r.Addresses {
-		k.hostPort(fmt.Sprintf("redis.addresses[%d]", i), addr, false)
+		path := fmt.Sprintf("redis.addresses[%d]", i)
+		if first := slices.Index(r.Addresses, addr); first < i {
+			k.wrong(path, "remove one of them", "%q is already addresses[%d]", addr, first)
+			continue
+		}
+		k.hostPort(path, addr, false)
 	}
 	if r.Mode == ModeCluster {
 		if r.Database > 0 {
@@ -108,6 +115,18 @@ func (k *checker) tls() {
 		k.wrong("redis.tls_files.cert", "set redis.tls_files.key too", "a certificate is of no use without its private key")
 	} else if f.Key != "" && f.Cert == "" && !k.unread("redis.tls_files.cert") {
 		k.wrong("redis.tls_files.key", "set redis.tls_files.cert too", "a private key is of no use without its certificate")
+	} else if r.TLS {
+		k.tlsFiles()
+	}
+}
+
+// tlsFiles checks that the files are there: a replica could not start without.
+func (k *checker) tlsFiles() {
+	f := k.Redis.TLSFiles
+	for i, file := range [...]string{f.CA, f.Cert, f.Key} {
+		if _, err := os.Stat(file); file != "" && errors.Is(err, os.ErrNotExist) {
+			k.wrong("redis.tls_files."+[...]string{"ca", "cert", "key"}[i], "write the path of a PEM file, from where headway is started", "there is no file %q", file)
+		}
 	}
 }
 
