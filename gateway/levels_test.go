@@ -258,3 +258,35 @@ func TestProbesByHead(t *testing.T) {
 		}
 	})
 }
+
+// TestLevelsOnlyFromTheStore: what is decided without it tells no levels.
+func TestLevelsOnlyFromTheStore(t *testing.T) {
+	const own = "per_api_key: {requests: {limit: 5, per: 1h}}"
+	for name, c := range map[string]struct {
+		limits, path, body, key string
+		status                  int
+		levels                  bool
+	}{
+		"granted":       {own, "/v1/completions", completion, "secret-a", 200, true},
+		"refused":       {own + ", per_team: {tokens: {limit: 1000, per: 1h}}", "/v1/completions", completion, "secret-a", 429, true},
+		"blocked":       {own + ", per_user: {requests: {limit: 0, per: 1h}}", "/v1/completions", completion, "secret-a", 429, false},
+		"exceeds burst": {own + ", per_user: {tokens: {limit: 1, per: 1h}}, default_completion_tokens: 1", "/v1/completions", completion, "secret-a", 429, false},
+		"no JSON":       {own, "/v1/completions", "{", "secret-a", 400, false},
+		"no key":        {own, "/v1/completions", completion, "secret-x", 401, false},
+		"no route":      {own, "/nothing", completion, "secret-a", 404, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, "rate_limiting: {"+c.limits+"}", ok)
+			resp, text := r.do(c.path, c.body, as(c.key))
+			for range 9 {
+				if resp.StatusCode == c.status {
+					break
+				}
+				resp, text = r.do(c.path, c.body, as(c.key))
+			}
+			if got := resp.Header.Get("X-Ratelimit-Limit-Requests") != ""; resp.StatusCode != c.status || got != c.levels {
+				t.Errorf("%s: %d %s, levels %v, want %d, levels %v", name, resp.StatusCode, text, got, c.status, c.levels)
+			}
+		})
+	}
+}
