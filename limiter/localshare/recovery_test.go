@@ -45,10 +45,13 @@ func TestDebtsForbidASecondBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		after, excess, debts := run(t, nil)
 		t.Logf("%.0f in the second after, %.0f charged, at the worst %.1f above one bucket", after, debts, excess)
-		if most := 200 - debts + 200; after > most+60 || debts < 170 {
+		// Replicas find the store up to half a second apart. The last ones go on by
+		// their shares while the first draw from its bucket: 5/6 of 200/s for 0.5 s.
+		const apart = 84
+		if most := 200 - debts + 200; after > most+apart || debts < 170 {
 			t.Errorf("%.0f admitted in the second after the outage, want %.0f at most; %.0f were charged", after, most, debts)
 		}
-		if excess > 60 {
+		if excess > apart {
 			t.Errorf("%.1f above one bucket", excess)
 		}
 	})
