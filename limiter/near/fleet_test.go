@@ -168,8 +168,12 @@ func TestTable(t *testing.T) {
 					seed := rand.Uint64()
 					got := f.load(rand.New(rand.NewPCG(seed, 2)), c.rate, c.times, runFor)
 					t.Log(got)
-					if most := cmp.Or(c.most[name], 1.02); got.calls > most || got.used < .99 {
-						t.Errorf("seed %d: %v, want at most %.2f calls and .99", seed, got, most)
+					used := .99
+					if c.rate == small {
+						used = .98 // chance takes its part of so few tokens, with every option
+					}
+					if most := cmp.Or(c.most[name], 1.02); got.calls > most || got.used < used {
+						t.Errorf("seed %d: %v, want at most %.2f calls and %.2f used", seed, got, most, used)
 					}
 					if got.total > 1e-6 || got.excess > float64(c.rate.Burst)/2 {
 						t.Errorf("seed %d: %v, want at most 0 since birth, %d in a window", seed, got, c.rate.Burst/2)

@@ -105,9 +105,13 @@ func (c *Cluster) AwaitSync(replica *Server) {
 	until(c.t, "the replica is in sync", replica.inSync)
 }
 
+// inSync reports whether a replica has been sent something since it was copied: a
+// ping of its master, at the latest. Before its first word to the master, up to a
+// second after the link is up, writes wait there and are lost with it.
 func (s *Server) inSync() bool {
 	info := s.Info("replication")
-	return info["role"] == "slave" && info["master_link_status"] == "up"
+	offset, _ := strconv.Atoi(info["slave_repl_offset"])
+	return info["role"] == "slave" && info["master_link_status"] == "up" && offset > 1
 }
 
 // AwaitMaster waits until s, a replica so far, has been promoted and owns slots.

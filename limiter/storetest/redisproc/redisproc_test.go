@@ -50,7 +50,7 @@ func TestCluster(t *testing.T) {
 	if got := to.Do("GET", "{a}1"); got != "x" {
 		t.Fatalf("after the move: got %v, want x", got)
 	}
-	to.Do("WAIT", "1", "1000")
+	replicated(t, to, "SET", "{a}2", "y")
 	to.Kill()
 	replica := c.Replicas[(c.Index(slot)+1)%clusterMasters]
 	c.AwaitMaster(replica)
@@ -59,12 +59,28 @@ func TestCluster(t *testing.T) {
 	}
 }
 
+// replicated sends a write and waits, on the same connection, until a replica has
+// it: WAIT counts what its own connection wrote.
+func replicated(t *testing.T, s *Server, write ...string) {
+	t.Helper()
+	c, err := Dial(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Do(write...); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Do("WAIT", "1", "10000"); err != nil || n != int64(1) {
+		t.Fatalf("%v is not replicated: WAIT says %v, %v", write, n, err)
+	}
+}
+
 // TestSentinels: sentinels promote the replica of a master that died.
 func TestSentinels(t *testing.T) {
 	t.Parallel()
 	s := StartSentinels(t)
-	s.Master.Do("SET", "a", "1")
-	s.Master.Do("WAIT", "1", "1000")
+	replicated(t, s.Master, "SET", "a", "1")
 	s.Master.Kill()
 	s.AwaitPromotion()
 	if got := s.Replica.Do("GET", "a"); got != "1" {

@@ -64,7 +64,7 @@ dir %q
 logfile sentinel.log
 sentinel monitor %[3]s 127.0.0.1 %s 2
 sentinel down-after-milliseconds %[3]s %[5]d
-sentinel failover-timeout %[3]s 5000
+sentinel failover-timeout %[3]s 1500
 sentinel parallel-syncs %[3]s 1
 user %[6]s on >%[6]s -@all +@connection +sentinel|get-master-addr-by-name +sentinel|master
 `, w.port, w.dir, MasterName, s.Master.port, DownAfter, Scout)
