@@ -109,8 +109,8 @@ func tightWait(t *testing.T, s Raw) {
 		s.Run(single(b))
 		b.Amount = min(3*token, limit/100+1)
 		r := s.Run(look(b))
-		for r[3] == 0 { // it has refilled meanwhile
-			b.Amount = min(10*token, b.Amount*2)
+		for debt := int64(10 * token); r[3] == 0; debt *= 2 { // it has refilled meanwhile: a slower machine owes more
+			s.Run(adjust(b, -debt))
 			r = s.Run(look(b))
 		}
 		pass := r[1] + r[3]
