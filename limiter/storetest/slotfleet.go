@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -17,7 +18,7 @@ type simSlots struct {
 	running, peak int64
 	since, busy   int64   // instant of the last change; slot-µs since the warm-up
 	free          []int64 // instants at which slots came free that nobody has yet
-	idle          int64   // µs that a slot was longest free since the warm-up
+	idle          []int64 // µs that each slot was free before somebody had it, since the warm-up
 }
 
 // count books a change of what runs.
@@ -38,6 +39,12 @@ func (f *sim) busyPart() float64 {
 	return float64(f.slots.busy) / float64(f.slots.cap*(f.now-f.warmup))
 }
 
+// idled are the µs that a slot was free: in 99 of 100 cases at most, and ever.
+func (s *simSlots) idled() (p99, most int64) {
+	slices.Sort(s.idle)
+	return s.idle[len(s.idle)*99/100], s.idle[len(s.idle)-1]
+}
+
 // state writes into a call for turns what r holds.
 func (f *sim) state(r *simReplica, c *Call) {
 	c.TTL, c.Rest = f.slots.ttl, 0
@@ -54,7 +61,7 @@ func (f *sim) occupy(r *simReplica) {
 	f.count(1)
 	if len(s.free) > 0 { // else there is one too many, which the peak tells
 		if f.now > f.warmup {
-			s.idle = max(s.idle, f.now-s.free[0])
+			s.idle = append(s.idle, f.now-s.free[0])
 		}
 		s.free = s.free[1:]
 	}
@@ -110,7 +117,8 @@ func (c crowd) agents(t *testing.T, s Raw, slots int64) *sim {
 }
 
 // slotsAreFair: F1, F2, F3, F5 and L1 at pools of slots, and whoever's turn it
-// is has a slot within 50 ms after it came free anywhere.
+// is has a slot within 50 ms after it came free anywhere, but for one time in a
+// hundred, when who was told of it had left.
 func slotsAreFair(t *testing.T, open func(t *testing.T) Virtual) {
 	for _, c := range []struct {
 		crowd
@@ -131,7 +139,8 @@ func slotsAreFair(t *testing.T, open func(t *testing.T) Virtual) {
 				d = 200 * time.Second
 			}
 			f.run(c.replicas, d)
-			t.Logf("%v, worst lag %.1f, busy %.4f, peak %d, longest free %d µs", f, f.lag.worst(), f.busyPart(), f.slots.peak, f.slots.idle)
+			p99, most := f.slots.idled()
+			t.Logf("%v, worst lag %.1f, busy %.4f, peak %d, free %d µs in 99 %%, %d µs at worst", f, f.lag.worst(), f.busyPart(), f.slots.peak, p99, most)
 			if lag := f.lag.worst(); lag > 2*turnBids {
 				t.Errorf("F1: two backlogged tenants differed by %.1f slots over some interval, at most %d", lag, 2*turnBids)
 			}
@@ -147,8 +156,8 @@ func slotsAreFair(t *testing.T, open func(t *testing.T) Virtual) {
 			if f.slots.peak > f.slots.cap {
 				t.Errorf("L1: %d ran at once, %d slots", f.slots.peak, f.slots.cap)
 			}
-			if f.slots.idle > 50_000 {
-				t.Errorf("a slot was free for %d µs while somebody waited, at most 50 ms", f.slots.idle)
+			if p99 > 50_000 || most > 250_000 {
+				t.Errorf("a slot was free for %d µs while somebody waited in 99 %% of times, at most 50 ms; once for %d µs, at most 250 ms", p99, most)
 			}
 		})
 	}
