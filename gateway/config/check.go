@@ -40,6 +40,7 @@ func (c *Config) check(unread func(path string) bool) []Problem {
 	k.rateLimiting()
 	k.exempt()
 	k.userHeader()
+	k.queueing()
 	k.rateLimitService()
 	sortProblems(k.problems)
 	sortProblems(k.warned)

@@ -17,6 +17,8 @@ type Config struct {
 	Routes       []Route      `yaml:"routes" help:"which paths go to which upstream; the longest match wins"`
 	RateLimiting RateLimiting `yaml:"rate_limiting" help:"limits by dimension, and the wait line"`
 
+	Queueing Queueing `yaml:"queueing" help:"waiting for a saturated agent"`
+
 	RateLimitService RateLimitService `yaml:"rate_limit_service" help:"gRPC service that lets Envoy and its kin use the same limits"`
 
 	lines    map[string]int // line of every field that was written, by path
@@ -266,6 +268,7 @@ func Default() *Config {
 			Mode: ModeEmbedded, Address: "127.0.0.1:6379", Layout: LayoutSingle,
 			Timeout: 50 * time.Millisecond, OnOutage: "fail_closed", DenyCache: true,
 		},
+		Queueing:         defaultQueueing(),
 		RateLimitService: RateLimitService{Levels: "own"},
 		RateLimiting: RateLimiting{
 			DefaultCompletionTokens: 512,
