@@ -11,7 +11,7 @@ import (
 // others. Everything else follows a change of the file.
 var fixed = []string{
 	"server.listen", "server.admin_listen", "server.max_header", "server.timeouts.read_header", "server.timeouts.idle",
-	"redis", "fleet", "rate_limit_service.listen",
+	"redis", "fleet", "rate_limit_service.listen", "batch.enabled", "batch.workers", "batch.lease",
 	"rate_limiting.lease_ttl", "rate_limiting.inflight_scope",
 	"rate_limiting.fair_queuing.tenant_dimension", "rate_limiting.fair_queuing.discipline",
 	"rate_limiting.fair_queuing.fairness_scope",

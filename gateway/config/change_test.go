@@ -48,6 +48,7 @@ rate_limiting:
   per_user: {requests: {limit: 5, per: 1s}, max_in_flight_requests: 1}
   fair_queuing: {enabled: true, tenant_dimension: team, discipline: drr, fairness_scope: replica, max_tenants: 7}
 rate_limit_service: {listen: "127.0.0.1:8081"}
+batch: {enabled: true, workers: 2, lease: 5s, default_deadline: 1h}
 `)
 	got, restart, err := old.Change(next)
 	if err != nil {

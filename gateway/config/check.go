@@ -35,6 +35,7 @@ func (c *Config) check(unread func(path string) bool) []Problem {
 	k.fleet()
 	k.keys()
 	k.homes()
+	k.workspaces()
 	k.upstreams()
 	k.routes()
 	k.rateLimiting()
@@ -42,6 +43,7 @@ func (c *Config) check(unread func(path string) bool) []Problem {
 	k.userHeader()
 	k.queueing()
 	k.rateLimitService()
+	k.batch()
 	sortProblems(k.problems)
 	sortProblems(k.warned)
 	c.warnings = k.warned

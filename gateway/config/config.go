@@ -16,6 +16,10 @@ type Config struct {
 	Upstreams    []Upstream   `yaml:"upstreams" help:"where requests go"`
 	Routes       []Route      `yaml:"routes" help:"which paths go to which upstream; the longest match wins"`
 	RateLimiting RateLimiting `yaml:"rate_limiting" help:"limits by dimension, and the wait line"`
+	Batch        Batch        `yaml:"batch" help:"work that may wait: batch requests, and jobs from files"`
+
+	Workspaces []Workspace `yaml:"workspaces" help:"workspaces, whose settings can be changed while running; what stands here is what each begins with"`
+	Projects   []Project   `yaml:"projects" help:"projects, each of a workspace"`
 
 	Queueing Queueing `yaml:"queueing" help:"waiting for a saturated agent"`
 
@@ -118,6 +122,9 @@ type Key struct {
 	User      string `yaml:"user" help:"whose key it is; what per_user limits go by"`
 	Team      string `yaml:"team" help:"the user's organisation; empty, -, none and default mean no team"`
 	RateLimit *Rule  `yaml:"rate_limit" help:"limits of this key alone, in place of per_api_key"`
+	// Workspaces is where the key has a role.
+	Workspaces []Membership `yaml:"workspaces" help:"workspaces that the key has a role in"`
+	Workspace  string       `yaml:"workspace" help:"the one that requests to plain paths belong to; empty: the only one of workspaces, if there is one"`
 	// MayNameUser is for keys of programs that serve many people.
 	MayNameUser bool `yaml:"may_name_user" help:"requests with this key may name another user in rate_limiting.user_header"`
 }
@@ -270,6 +277,7 @@ func Default() *Config {
 		},
 		Queueing:         defaultQueueing(),
 		RateLimitService: RateLimitService{Levels: "own"},
+		Batch:            defaultBatch(),
 		RateLimiting: RateLimiting{
 			DefaultCompletionTokens: 512,
 			LeaseTTL:                10 * time.Second,
