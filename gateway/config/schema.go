@@ -89,6 +89,10 @@ func objectSchema(v reflect.Value, defaults bool) map[string]any {
 		reflect.TypeFor[Upstream](): {"name", "url"},
 		reflect.TypeFor[Route]():    {"path"},
 
+		reflect.TypeFor[Workspace]():  {"id"},
+		reflect.TypeFor[Project]():    {"id", "workspace"},
+		reflect.TypeFor[Membership](): {"id", "role"},
+
 		reflect.TypeFor[ExemptAddr](): {"cidr"},
 		reflect.TypeFor[ExemptKey]():  {"id"},
 	}[v.Type()]

@@ -67,6 +67,8 @@ func structNode(v reflect.Value) *yaml.Node {
 			continue // never in an effective configuration: only its digest is
 		case isKey && f.name == "digest":
 			value = reflect.ValueOf(k.shortDigest())
+		case isKey && f.name == "workspace":
+			value = reflect.ValueOf(k.Home())
 		case v.Type() == reflect.TypeFor[Rate]() && f.name == "burst" && value.IsZero():
 			value = v.FieldByName("Limit")
 		case v.Type() == reflect.TypeFor[Limit]() && f.name == "on_outage" && value.IsZero():
