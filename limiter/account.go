@@ -180,11 +180,15 @@ func (a *accounts) lead(id ID) float64 {
 	return max(0, acc.finish-a.poorest)
 }
 
-// divide closes an interval: it calls f with what each tenant received here,
-// and with its part of what it was entitled to. Those who waited share by
+// portion is what a tenant was entitled to and received in an interval, as cost:
+// this replica's part of it, and in the whole fleet as far as its digests tell.
+type portion struct{ entitled, received, fleetEntitled, fleetReceived float64 }
+
+// divide closes an interval: it calls f with what each tenant received, and with
+// what it was entitled to. Those who waited share by
 // weight what is left over by those who did not, who are entitled to what they
 // asked for; the part of this replica is its part of the tenant's waiters.
-func (a *accounts) divide(f func(id ID, entitled, received float64)) {
+func (a *accounts) divide(f func(id ID, p portion)) {
 	left, weights := 0.0, 0.0
 	for _, acc := range a.tenants {
 		left += acc.servedHere + acc.servedElsewhere
@@ -195,12 +199,14 @@ func (a *accounts) divide(f func(id ID, entitled, received float64)) {
 		}
 	}
 	for id, acc := range a.tenants {
-		entitled := acc.servedHere
+		p := portion{received: acc.servedHere, fleetReceived: acc.servedHere + acc.servedElsewhere}
+		p.entitled, p.fleetEntitled = p.received, p.fleetReceived
 		if all := acc.here + acc.elsewhere; all > 0 {
-			entitled = left * acc.weight / weights * float64(acc.here) / float64(all)
+			p.fleetEntitled = left * acc.weight / weights
+			p.entitled = p.fleetEntitled * float64(acc.here) / float64(all)
 		}
-		if entitled != 0 || acc.servedHere != 0 {
-			f(id, entitled, acc.servedHere)
+		if p != (portion{}) {
+			f(id, p)
 		}
 		acc.servedHere, acc.servedElsewhere = 0, 0
 	}

@@ -41,7 +41,7 @@ func TestEntitlementAddsUpToWhatWasServed(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		s := newSides()
 		var entitled, received float64
-		book := func(_ ID, e, r float64) { entitled, received = entitled+e, received+r }
+		book := func(_ ID, p portion) { entitled, received = entitled+p.entitled, received+p.received }
 		for range 6 {
 			s.accounts[rng.IntN(2)].arrive(Tenant{ID: ID(fmt.Sprint(rng.IntN(4))), Weight: 1}, s.now)
 		}
@@ -91,7 +91,11 @@ func TestEntitlementIsByWeightAmongThoseWhoWait(t *testing.T) {
 		a.serve(s.t, s.cost, now)
 	}
 	got := map[ID]float64{}
-	a.divide(func(id ID, entitled, _ float64) { got[id] = entitled })
+	a.divide(func(id ID, p portion) {
+		if got[id] = p.entitled; p.fleetEntitled != p.entitled || p.fleetReceived != p.received {
+			t.Errorf("%s: a fleet of one has %+v", id, p)
+		}
+	})
 	// small asked for 4 and never had to wait: 8 are left for 3 + 1.
 	if got["gold"] != 6 || got["plain"] != 2 || got["small"] != 4 {
 		t.Errorf("entitled %v", got)

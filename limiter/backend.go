@@ -48,7 +48,7 @@ func (g *Grant) Select(ctx context.Context, candidates []ID) (int, error) {
 			refusal = r
 		}
 	}
-	refusal.Line, refusal.Levels = g.line, g.restored()
+	refusal.Line, refusal.Levels, g.told = g.line, g.restored(), refusal.Reason
 	return 0, refusal
 }
 
@@ -69,6 +69,7 @@ func (g *Grant) Deselect() {
 // is Void.
 func (g *Grant) Refused(reason Reason, wait time.Duration) *Refusal {
 	g.Deselect()
+	g.told = reason
 	return &Refusal{Dimension: Backend, Reason: reason, RetryAfter: wait, Line: g.line, Levels: g.restored()}
 }
 

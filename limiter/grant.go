@@ -3,6 +3,7 @@ package limiter
 import (
 	"cmp"
 	"sync/atomic"
+	"time"
 )
 
 // Outcome says how a granted request ended.
@@ -41,6 +42,8 @@ type Grant struct {
 	waited   *waiter // nil if never queued
 	backend  *picked // nil if none is selected, or it has no limits
 	degraded string  // see Degraded
+	tenant   ID      // whom it is counted for; empty: nobody
+	told     Reason  // why the last backend was refused; empty: none was
 	finished atomic.Bool
 }
 
@@ -103,6 +106,7 @@ func (g *Grant) ended(o Outcome) Settlement {
 		waited = nil // its turn took nothing
 	}
 	if o.Void {
+		g.limiter.metrics.ledger.void(g.tenant, g.told, time.Now())
 		g.Deselect()
 		if waited != nil {
 			return g.limiter.lines.undo(waited, g.degraded == degradedLocal)

@@ -81,6 +81,17 @@ func (l *Limiter) publish() {
 //
 // In every case but the Grant, r has taken nothing.
 func (l *Limiter) Admit(ctx context.Context, r Request) (*Grant, error) {
+	tenant, ok := l.config().Fair.tenant(r)
+	if !ok || r.Anonymous {
+		return l.admit(ctx, r)
+	}
+	l.metrics.ledger.arrive(tenant, time.Now())
+	grant, err := l.admit(ctx, r)
+	l.tally(tenant, grant, err)
+	return grant, err
+}
+
+func (l *Limiter) admit(ctx context.Context, r Request) (*Grant, error) {
 	if r.Tokens < 0 {
 		return nil, fmt.Errorf("limiter: token estimate %d is negative", r.Tokens)
 	}

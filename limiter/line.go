@@ -74,6 +74,7 @@ type order interface {
 	reweigh(Tenant)
 	Wake() // nobody rests any more
 	loads(n int) []fairq.Load
+	Standings(n int) []fairq.Standing[*waiter]
 	Dump(io.Writer)
 }
 

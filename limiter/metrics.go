@@ -23,6 +23,7 @@ type metrics struct {
 	received        *prometheus.CounterVec
 	slots           *slotGauge
 	tenantNames     labelCap
+	ledger          *ledger // what Snapshot tells of tenants
 }
 
 // maxTenantSeries bounds the tenants with a series of their own per family.
@@ -54,6 +55,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		bugs:         counter("headway_limiter_bugs_total", "Broken invariants seen, by kind; anything but zero is a bug.", "kind"),
 		slots:        newSlotGauge(),
 		tenantNames:  labelCap{seen: map[ID]bool{}},
+		ledger:       newLedger(),
 	}
 	if reg == nil {
 		return m, nil
@@ -91,10 +93,14 @@ func (m *metrics) refuseSlots(slots []Slot, full []bool) {
 }
 
 // divide books one tenant's share of an interval.
-func (m *metrics) divide(id ID, entitled, received float64) {
+func (m *metrics) divide(id ID, p portion) {
+	m.ledger.divide(id, p)
+	if p.entitled == 0 && p.received == 0 {
+		return
+	}
 	name := m.tenantNames.name(id)
-	m.entitled.WithLabelValues(name).Add(entitled)
-	m.received.WithLabelValues(name).Add(received)
+	m.entitled.WithLabelValues(name).Add(p.entitled)
+	m.received.WithLabelValues(name).Add(p.received)
 }
 
 // labelCap gives the first maxTenantSeries identities a label of their own.

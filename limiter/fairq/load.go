@@ -29,6 +29,27 @@ func (q *Queue[T]) Loads(n int) []Load {
 	return longest(all, n)
 }
 
+// Standing is a tenant's load and the first of its items.
+type Standing[T any] struct {
+	Load
+	Head T // Value of the item that is served next of this tenant
+}
+
+// Standings returns the n tenants with the longest queues as Loads does, and who
+// is first in each.
+func (q *Queue[T]) Standings(n int) []Standing[T] {
+	return standings(q.Loads(n), func(tenant string) T { return q.tenants[tenant].head.Value })
+}
+
+// standings adds the heads to loads.
+func standings[T any](loads []Load, head func(tenant string) T) []Standing[T] {
+	all := make([]Standing[T], len(loads))
+	for i, l := range loads {
+		all[i] = Standing[T]{l, head(l.Tenant)}
+	}
+	return all
+}
+
 // longest sorts all and returns the first n.
 func longest(all []Load, n int) []Load {
 	slices.SortFunc(all, compareLoads)

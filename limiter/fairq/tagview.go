@@ -130,6 +130,12 @@ func (q *Tagged[T]) Loads(n int) []Load {
 	return longest(all, n)
 }
 
+// Standings returns the n tenants with the longest queues as Loads does, and who
+// is first in each.
+func (q *Tagged[T]) Standings(n int) []Standing[T] {
+	return standings(q.Loads(n), func(tenant string) T { return q.tenants[tenant].items[0].Value })
+}
+
 // Dump writes the order for people: one line for all, then one per tenant, those
 // never bid for first, then by tag, then those that rest; at most 200.
 func (q *Tagged[T]) Dump(w io.Writer) {
