@@ -70,22 +70,38 @@ type Script struct {
 	Name   string // short and stable: a metric label
 	Source string // the shared preludes, then the script's own file
 	SHA    string // hex SHA-1 of Source, as EVALSHA wants it
+	// Fenced: its first argument is a Redis time in µs after which it must change
+	// nothing. The store sets that; its callers give what follows.
+	Fenced bool
 }
 
 // The scripts. Their values are fixed at start and must not be changed.
 var (
 	Admit   = join("admit", preludeOnce+preludeTake+admitBody)
-	Settle  = join("settle", preludeTag+settleBody)
+	Settle  = fence(join("settle", preludeTag+settleBody))
 	Lease   = join("lease", leaseBody)
 	Inspect = join("inspect", inspectBody)
-	Pool    = join("pool", preludeTag+preludePool+preludeStock+preludeBid+preludeTurn+preludeTold+poolBody)
+	Pool    = fence(join("pool", preludeTag+preludePool+preludeStock+preludeBid+preludeTurn+preludeTold+poolBody))
 )
 
 // Scripts lists every script.
 var Scripts = []Script{Admit, Settle, Lease, Inspect, Pool}
 
+// join makes a script about limits, behind what all of those share.
 func join(name, body string) Script {
-	source := preludeFlow + preludeChange + preludeBucket + preludeStore + preludeLease + body
+	return document(name, preludeChange+preludeBucket+preludeStore+preludeLease+body)
+}
+
+// fence makes a script one that takes the store's not-after first.
+func fence(s Script) Script {
+	s.Fenced = true
+	return s
+}
+
+// document makes a script about anything else, in front of which stands only the
+// time. Package redisstore runs it by Eval, which says how it must behave.
+func document(name, body string) Script {
+	source := preludeFlow + body
 	sum := sha1.Sum([]byte(source))
 	return Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
 }

@@ -18,12 +18,12 @@ const (
 
 // call is one script call on its way. The caller builds it, a worker runs it.
 type call struct {
-	script *lua.Script
-	keys   []string
-	args   []string  // without the fence
-	fenced bool      // the first argument is a not-after; an admit has it elsewhere
-	until  time.Time // the caller's deadline, and the fence
-	probe  bool      // sent by watch
+	script   *lua.Script
+	keys     []string
+	args     []string  // without the fence, which a fenced script has first and an admit elsewhere
+	until    time.Time // the caller's deadline, and the fence
+	probe    bool      // sent by watch
+	document bool      // sent by Eval
 	// home names the keys' slot (see hashTag): all keys of a call are of one, so calls
 	// may only ride together in one script if their homes are equal.
 	home   limiter.ID
@@ -36,9 +36,10 @@ type call struct {
 	timer *time.Timer
 
 	// Written by the worker before done, read by the caller after.
-	reply []int64
-	err   *failure
-	ran   ran // what is known when err != nil
+	reply  []int64
+	values []any // in its place, of a script about documents (see Eval)
+	err    *failure
+	ran    ran // what is known when err != nil
 
 	// Of an admit alone. The worker spells it, together with others (see group.go),
 	// and undoes what it took when abandoned.
@@ -157,7 +158,7 @@ func micro(tokens int64) int64 {
 // ask makes c an admit of t. It copies t, for its caller may give up while
 // the worker still reads.
 func (c *call) ask(t limiter.Take, inc string, ttl int64) {
-	c.script, c.fenced, c.inc, c.ttl = &lua.Admit, false, inc, ttl
+	c.script, c.inc, c.ttl = &lua.Admit, inc, ttl
 	c.take.Charges = append(c.take.Charges[:0], t.Charges...)
 	c.take.Slots = append(c.take.Slots[:0], t.Slots...)
 	c.wants = append(c.wants[:0], make([]int64, len(t.Slots))...)
@@ -174,7 +175,7 @@ func (c *call) buildInspect(t limiter.Take, inc string) {
 		a.rate(ch.Rate, ch.Cost, 0)
 	}
 	c.cut(len(t.Charges) + len(t.Slots))
-	c.script, c.fenced = &lua.Inspect, false
+	c.script = &lua.Inspect
 }
 
 // buildLease fills in a lease call.
@@ -192,7 +193,7 @@ func (c *call) buildLease(inc string, seq, ttl int64, sts []statement) {
 		a.int(st.want)
 	}
 	c.cut(len(sts))
-	c.script, c.fenced = &lua.Lease, false
+	c.script = &lua.Lease
 }
 
 // buildSettle fills in an attempt of a settlement.
@@ -233,7 +234,7 @@ func (c *call) buildSettle(p *settlement, inc string, ttl int64, sts []statement
 		}
 	}
 	c.cut(keys)
-	c.script, c.fenced = &lua.Settle, true
+	c.script = &lua.Settle
 }
 
 func (c *call) buildKeys(t limiter.Take) {

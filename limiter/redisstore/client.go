@@ -300,10 +300,14 @@ func (c *client) command(g *group) (cmd rueidis.Completed, err *failure) {
 	first := g.calls[0]
 	keys, args := g.spell()
 	b := c.redis.B().Arbitrary("EVALSHA", first.script.SHA, strconv.Itoa(len(keys))).Keys(keys...)
-	if first.fenced {
+	if first.script.Fenced {
 		b = b.Args(strconv.FormatInt(first.notAfter, 10))
 	}
-	c.metrics.calls.count(first.script.Name)
+	if first.document {
+		c.metrics.calls.count("eval")
+	} else {
+		c.metrics.calls.count(first.script.Name)
+	}
 	if first.script == &lua.Admit {
 		c.metrics.calls.decisions.Add(uint64(len(g.calls)))
 	}
@@ -312,7 +316,7 @@ func (c *client) command(g *group) (cmd rueidis.Completed, err *failure) {
 
 // stamp fences a call that needs it.
 func (c *client) stamp(call *call) (err *failure) {
-	if call.fenced || call.script == &lua.Admit {
+	if call.script.Fenced || call.script == &lua.Admit {
 		call.notAfter, err = c.notAfter(call.until)
 	}
 	return err

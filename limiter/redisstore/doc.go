@@ -160,6 +160,18 @@
 // over. Nothing runs twice. In layout single that is every call, so move slot 3315
 // (of {hw}) when it does not matter; the slot of a tenant takes a few ms.
 //
+// # Documents
+//
+// What else the fleet shares, jobs and workspaces, lies in the same Redis, and so
+// has the same servers, table, breakers and connections: [Store.Eval] runs a script
+// of package lua about keys of one slot, wherever that is. Such keys begin with
+// hw:{hw-<what>}: so that each kind has a slot of its own. These calls wait in the same
+// queue, never share a script call, and get a second instead of the admissions'
+// budget, since no request is held up by them. What the rules above do for buckets
+// and slots, no give-back and no sequence, a document's script must do by itself:
+// a caller that was told of an error does not know whether it ran. Two ways are
+// usual: let it be fenced, or write it so that running twice is running once.
+//
 // # Breaker
 //
 // One of each server. Open after 3 failures of the server (a timeout, a connection lost or refused,

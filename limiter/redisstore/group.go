@@ -188,6 +188,10 @@ func (g *group) fail(err *failure, ran ran) {
 // answer hands the reply to the group's calls: to each what it would have got
 // alone, its status and the time in front. It returns the time, or 0.
 func (g *group) answer(r rueidis.RedisResult) int64 {
+	if g.calls[0].document {
+		g.calls[0].evaluated(r)
+		return 0
+	}
 	reply, err, ran := parse(g.reply[:0], r)
 	g.reply = reply
 	if err != nil {

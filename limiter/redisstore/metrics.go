@@ -8,21 +8,24 @@ import (
 )
 
 // Calls counts what was sent to Redis since the store began. Time counts
-// the plain TIME commands that start a fence after a connection.
+// the plain TIME commands that start a fence after a connection, Eval the scripts
+// about documents.
 type Calls struct {
-	Admit, Pool, Settle, Lease, Inspect, Time uint64
+	Admit, Pool, Settle, Lease, Inspect, Eval, Time uint64
 	// Decisions is how many admissions the calls of Admit were about: those that
 	// are outstanding together share a call.
 	Decisions uint64
 }
 
 // Total is the number of all calls.
-func (c Calls) Total() uint64 { return c.Admit + c.Pool + c.Settle + c.Lease + c.Inspect + c.Time }
+func (c Calls) Total() uint64 {
+	return c.Admit + c.Pool + c.Settle + c.Lease + c.Inspect + c.Eval + c.Time
+}
 
 // callCounts counts without allocation or lookup of labels.
 type callCounts struct {
-	admit, pool, settle, lease, inspect, time atomic.Uint64
-	decisions                                 atomic.Uint64
+	admit, pool, settle, lease, inspect, eval, time atomic.Uint64
+	decisions                                       atomic.Uint64
 }
 
 func (c *callCounts) of(name string) *atomic.Uint64 {
@@ -37,6 +40,8 @@ func (c *callCounts) of(name string) *atomic.Uint64 {
 		return &c.lease
 	case "inspect":
 		return &c.inspect
+	case "eval":
+		return &c.eval
 	}
 	return &c.time
 }
@@ -46,7 +51,7 @@ func (c *callCounts) count(name string) { c.of(name).Add(1) }
 func (c *callCounts) snapshot() Calls {
 	return Calls{
 		Admit: c.admit.Load(), Pool: c.pool.Load(), Settle: c.settle.Load(), Lease: c.lease.Load(),
-		Inspect: c.inspect.Load(), Time: c.time.Load(), Decisions: c.decisions.Load(),
+		Inspect: c.inspect.Load(), Eval: c.eval.Load(), Time: c.time.Load(), Decisions: c.decisions.Load(),
 	}
 }
 
@@ -58,6 +63,7 @@ type metrics struct {
 	peekTime    prometheus.Observer
 	turnsTime   prometheus.Observer
 	settleTime  prometheus.Observer
+	evalTime    prometheus.Observer
 	errors      *prometheus.CounterVec
 	open        prometheus.Gauge   // a rising edge is an outage
 	restated    prometheus.Counter // more than 0: replicas sleep, or Redis loses data
@@ -78,6 +84,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		Help: "Time of store operations in seconds, as the caller sees it; settle is one batch in the background.",
 	}, []string{"op"})
 	m.turnsTime = seconds.WithLabelValues("turns")
+	m.evalTime = seconds.WithLabelValues("eval")
 	m.admitTime, m.peekTime, m.settleTime = seconds.WithLabelValues("admit"), seconds.WithLabelValues("peek"), seconds.WithLabelValues("settle")
 	m.errors = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headway_store_errors_total",
@@ -97,10 +104,10 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		"Parts of requests that were granted and given back because another part was refused or failed.")
 	m.dropped = counter("headway_store_settlements_dropped_total", "Settlements given up after repeated failures.")
 	collectors := []prometheus.Collector{seconds, m.errors, m.open, m.restated, m.late, m.resent, m.compensated, m.dropped}
-	for _, name := range []string{"admit", "pool", "settle", "lease", "inspect", "time"} {
+	for _, name := range []string{"admit", "pool", "settle", "lease", "inspect", "eval", "time"} {
 		n := m.calls.of(name)
 		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "headway_store_calls_total", Help: "Calls sent to Redis by script.",
+			Name: "headway_store_calls_total", Help: "Calls sent to Redis by script; eval are all those about documents.",
 			ConstLabels: prometheus.Labels{"script": name},
 		}, func() float64 { return float64(n.Load()) }))
 	}

@@ -167,13 +167,17 @@ func (s *Store) peekPart(ctx context.Context, home limiter.ID, t limiter.Take, u
 
 // begin fixes the deadline of an operation, or refuses it at once.
 func (s *Store) begin(ctx context.Context, start time.Time) (time.Time, error) {
+	return s.beginWithin(ctx, start, s.opts.Timeout)
+}
+
+func (s *Store) beginWithin(ctx context.Context, start time.Time, budget time.Duration) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
 		return start, err
 	}
 	if s.closed.Load() {
 		return start, errClosed
 	}
-	until := start.Add(s.opts.Timeout)
+	until := start.Add(budget)
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
 		until = d
 	}
@@ -284,7 +288,7 @@ func (s *Store) finish(node *client, batch []*call) {
 			s.dropBids(c)
 		} else if c.err != nil {
 			s.lost(c)
-		} else if s.resolve(c) == statusGranted && len(c.take.Charges)+len(c.take.Slots) > 0 {
+		} else if !c.document && s.resolve(c) == statusGranted && len(c.take.Charges)+len(c.take.Slots) > 0 {
 			s.metrics.late.Inc()
 			s.Settle(giveBack(c.take))
 		}
@@ -362,6 +366,9 @@ func (s *Store) release(c *call) {
 	c.take.Charges, c.take.Slots = c.take.Charges[:0], c.take.Slots[:0]
 	c.counted, c.err, c.bids, c.probe, c.alone = false, nil, nil, false, false
 	c.home, c.node, c.asking, c.hops = "", nil, false, 0
+	if c.document { // which may be large
+		c.document, c.keys, c.args, c.values = false, nil, nil, nil
+	}
 	c.state.Store(waiting)
 	s.calls.Put(c)
 }

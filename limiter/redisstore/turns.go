@@ -167,7 +167,7 @@ func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
 		}
 	}
 	c.cut(keys)
-	c.script, c.fenced = &lua.Pool, true
+	c.script = &lua.Pool
 }
 
 // slotsKey appends hw:{hw}:s:<dimension>:<id>:<part>: t tags, c claims.
