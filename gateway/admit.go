@@ -9,9 +9,14 @@ import (
 	"github.com/headway-limiter/headway/limiter"
 )
 
-// serve answers one request: who asks, for what, at which cost; may it start;
+// serve answers one request: where it stands, who asks, for what, at which cost; may it start;
 // pass it on; settle.
 func (g *Gateway) serve(x *exchange, r *http.Request) {
+	r, wrong := x.locate(r)
+	if wrong != nil {
+		x.fail(*wrong)
+		return
+	}
 	rt, wrong := x.route(r)
 	if wrong != nil {
 		x.fail(*wrong)
@@ -23,8 +28,12 @@ func (g *Gateway) serve(x *exchange, r *http.Request) {
 		x.fail(*wrong)
 		return
 	}
-	if who.standing == unknown {
+	if who.standing == unknown || who.standing == anonymous && x.place.scoped {
 		g.deny(x, r, who)
+		return
+	}
+	if wrong := x.enter(who); wrong != nil {
+		x.fail(*wrong)
 		return
 	}
 	job, wrong := g.estimate(x, r, rt)

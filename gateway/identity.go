@@ -19,6 +19,10 @@ type principal struct {
 	key, user, team limiter.ID
 	names           bool // may name another user
 	skip            limiter.Skip
+
+	id        string            // of the key, as configured: for audit lines, not for limits
+	roles     map[string]string // by workspace
+	workspace string            // of requests to plain paths; empty: none
 }
 
 // principals hashes everything there is to know about the configured keys.
@@ -38,9 +42,20 @@ func principals(cfg *config.Config) (map[[32]byte]principal, error) {
 			team:  limiter.Hash(limiter.Team, k.TeamID()),
 			names: k.MayNameUser,
 			skip:  skips[k.ID],
+
+			id: k.ID, roles: roles(k), workspace: k.Home(),
 		}
 	}
 	return out, errors.Join(errs...)
+}
+
+// roles is what a key is in each of its workspaces.
+func roles(k config.Key) map[string]string {
+	out := make(map[string]string, len(k.Workspaces))
+	for _, m := range k.Workspaces {
+		out[m.ID] = m.Role
+	}
+	return out
 }
 
 // home is beside whose keys those of the user are kept in layout tenant.
@@ -77,6 +92,7 @@ type caller struct {
 	limiter.Identities
 	standing standing
 	skip     limiter.Skip // what does not apply to it
+	by       principal    // of its key; zero: no key of ours
 }
 
 // identify finds out who asks. Keys are compared by looking up their digest,
@@ -105,6 +121,7 @@ func (t *tables) identify(r *http.Request) (caller, *failure) {
 	if who.standing == known {
 		who.APIKey, who.User, who.Team = p.key, user, p.team
 		who.skip |= p.skip
+		who.by = p
 	} else if t.cfg.Anonymous {
 		who.standing = anonymous
 	}

@@ -21,8 +21,9 @@ type exchange struct {
 	id       string
 	start    time.Time
 	deadline time.Time // the total timeout
-	upstream string    // its name, empty before routing
-	status   int       // 0: nothing sent yet
+	place    place
+	upstream string // its name, empty before routing
+	status   int    // 0: nothing sent yet
 }
 
 // WriteHeader implements http.ResponseWriter. Informational statuses (1xx) do

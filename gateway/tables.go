@@ -19,12 +19,15 @@ type tables struct {
 	homes   map[limiter.ID]limiter.ID // of users; nil: none has one
 	outage  outage
 	routes  []route
+
+	spaces   map[string]bool   // beginnings of paths that name a place
+	projects map[string]string // their workspaces
 }
 
 // newTables returns the tables of cfg. shared carries requests to all
 // upstreams; nil: a connection pool for each. The error lists every mistake.
 func newTables(cfg *config.Config, shared http.RoundTripper) (*tables, error) {
-	t := &tables{cfg: cfg}
+	t := &tables{cfg: cfg, spaces: spaces(cfg), projects: projects(cfg)}
 	var errs [4]error
 	t.keys, errs[0] = principals(cfg)
 	t.homes, t.outage = homes(cfg, t.keys), outageOf(cfg)
