@@ -37,3 +37,20 @@ files["lua/pool.lua"] = { read_globals = turn }
 for _, name in ipairs({ "flow", "change", "bucket", "store", "lease", "tag", "pool", "stock", "bid", "turn", "told" }) do
   files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "431" }, read_globals = turn }
 end
+-- Scripts of jobs begin with the time and up to four preludes of their own.
+local job = {
+  "redis_now", "ROOT", "LIFE", "job_now", "job_key", "job_text", "job_keep", "job_count", "job_owe", "job_room",
+  "job_publish", "job_end", "turn_tag", "turn_v", "turn_enter", "turn_leave", "turn_place", "turn_correct",
+  "job_run", "job_free", "job_again", "job_reap", "job_claimed", "job_rest", "job_result",
+}
+for _, name in ipairs({ "put", "drop", "read", "list", "submit", "work", "check", "claim", "renew", "done", "back",
+  "void", "cancel" }) do
+  files["lua/job_" .. name .. ".lua"] = { read_globals = job }
+end
+for _, name in ipairs({ "job", "jobturn", "jobrun", "jobend" }) do
+  files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "431" }, read_globals = job }
+end
+-- Scripts of workspaces begin with the time.
+for _, name in ipairs({ "read", "write", "changes" }) do
+  files["lua/ws_" .. name .. ".lua"] = { read_globals = { "redis_now" } }
+end
