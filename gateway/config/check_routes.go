@@ -31,6 +31,7 @@ func (k *checker) upstreams() {
 		k.positive(at+".timeouts.response_header", u.Timeouts.ResponseHeader)
 		k.positive(at+".timeouts.idle", u.Timeouts.Idle)
 		k.throttle(at+".throttle", u.Throttle)
+		k.agent(at, u)
 		routed := slices.ContainsFunc(k.Routes, func(r Route) bool { return slices.Contains(r.Candidates(), u.Name) })
 		if !routed && u.Name != "" {
 			k.warn(at, "add a route with upstream: "+u.Name, "no route leads to %q", u.Name)
@@ -95,6 +96,7 @@ func (k *checker) routes() {
 			}
 		}
 		k.candidates(at, r, names)
+		k.tagged(at, r)
 		k.overlap(at, i, r, taken)
 	}
 }

@@ -34,6 +34,7 @@ type Server struct {
 	Listen                string     `yaml:"listen" help:"host:port of the gateway API"`
 	AdminListen           string     `yaml:"admin_listen" help:"host:port of /metrics, /livez, /readyz and /debug/headway; needs admin_token unless it is a loopback address"`
 	AdminToken            Secret     `yaml:"admin_token" help:"bearer token that the admin listener asks for; empty: none"`
+	Pprof                 bool       `yaml:"pprof" help:"serve profiles of this process at /debug/pprof/ of the admin listener"`
 	TrustedProxies        []string   `yaml:"trusted_proxies" help:"addresses or CIDRs whose X-Forwarded-For is believed; the rightmost address that is not in this list is the client"`
 	MaxConcurrentRequests int        `yaml:"max_concurrent_requests" help:"requests served or waiting at once in this replica; beyond it 503; 0: unlimited"`
 	MaxBody               Size       `yaml:"max_body" help:"largest JSON body; it is buffered, to read model and cost"`
@@ -144,6 +145,10 @@ type Upstream struct {
 	Models     []string         `yaml:"models" help:"models it serves, others are 404; empty: any"`
 	Timeouts   UpstreamTimeouts `yaml:"timeouts" help:"bounds on one upstream call"`
 	Throttle   Throttle         `yaml:"throttle" help:"pace by what the provider says is left of its quota"`
+	Slots      int              `yaml:"slots" help:"requests that it takes at once, over the whole fleet; more wait or are shed; 0: no bound"`
+	QueueDepth int              `yaml:"queue_depth" help:"requests that wait for a slot at once, over the fleet as far as replicas know of each other; 0: none waits"`
+	Tags       []string         `yaml:"tags" help:"words that routes may ask for, such as tools"`
+	Probe      Probe            `yaml:"probe" help:"asks an agent, an upstream with slots, whether it is well"`
 }
 
 // Throttle paces requests to one upstream, for each model that they name.
@@ -166,7 +171,8 @@ type Route struct {
 	Path      string   `yaml:"path" help:"exact path, or a prefix that ends in *"`
 	Methods   []string `yaml:"methods" help:"HTTP methods; empty: all"`
 	Upstream  string   `yaml:"upstream" help:"name of the upstream"`
-	Upstreams []string `yaml:"upstreams" help:"names of several, in place of upstream: the first that serves the model, has not used up its per_backend limits and can be reached takes the request"`
+	Upstreams []string `yaml:"upstreams" help:"names of several, in place of upstream: the first that serves the model, has not used up its per_backend limits and can be reached takes the request; of those with slots in a row, the least loaded"`
+	Tags      []string `yaml:"tags" help:"only upstreams that have all of these tags take requests of this route"`
 }
 
 // Candidates lists the upstreams of r in the order in which they are tried.
@@ -297,6 +303,6 @@ func DefaultUpstream() Upstream {
 	return Upstream{
 		Kind:     KindOpenAI,
 		Timeouts: UpstreamTimeouts{Connect: 5 * time.Second, ResponseHeader: 60 * time.Second, Idle: 60 * time.Second},
-		Throttle: Throttle{Reserve: 0.2, MaxWait: time.Second},
+		Throttle: Throttle{Reserve: 0.2, MaxWait: time.Second}, QueueDepth: defaultQueueDepth, Probe: defaultProbe(),
 	}
 }
