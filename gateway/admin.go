@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/pprof"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -23,6 +24,8 @@ func (g *Gateway) adminEdge() http.Handler {
 	page("/livez", http.HandlerFunc(g.live))
 	page("/readyz", http.HandlerFunc(g.ready))
 	page("/debug/headway", g.guarded(http.HandlerFunc(g.debug)))
+	e.GET("/debug/pprof/*", echo.WrapHandler(g.guarded(http.HandlerFunc(g.profile))))
+	g.consoleEdge(e)
 	if g.opts.Reload != nil {
 		e.POST("/-/reload", echo.WrapHandler(g.guarded(http.HandlerFunc(g.reload))))
 	}
@@ -101,6 +104,24 @@ func (g *Gateway) debug(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	g.limiter.Dump(w)
+}
+
+// profile serves what Go measures of this process, where the configuration says
+// so: profiles take time, and heap profiles can stop the process for a while.
+func (g *Gateway) profile(w http.ResponseWriter, r *http.Request) {
+	if !g.tables.Load().cfg.Server.Pprof {
+		failure{status: http.StatusNotFound, kind: kindInvalid, code: "unknown_url",
+			message: "Profiles are off; set server.pprof: true."}.write(w, r)
+		return
+	}
+	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
+	case "profile":
+		pprof.Profile(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	default: // the list, and every profile by its name
+		pprof.Index(w, r)
+	}
 }
 
 // promLog passes errors of a scrape to the log.
