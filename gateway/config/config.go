@@ -21,6 +21,7 @@ type Config struct {
 	Workspaces []Workspace `yaml:"workspaces" help:"workspaces, whose settings can be changed while running; what stands here is what each begins with"`
 	Projects   []Project   `yaml:"projects" help:"projects, each of a workspace"`
 
+	Estimate Estimate `yaml:"estimate" help:"how many tokens a request is taken to need before it has run"`
 	Queueing Queueing `yaml:"queueing" help:"waiting for a saturated agent"`
 
 	RateLimitService RateLimitService `yaml:"rate_limit_service" help:"gRPC service that lets Envoy and its kin use the same limits"`
@@ -34,6 +35,7 @@ type Server struct {
 	Listen                string     `yaml:"listen" help:"host:port of the gateway API"`
 	AdminListen           string     `yaml:"admin_listen" help:"host:port of /metrics, /livez, /readyz and /debug/headway; needs admin_token unless it is a loopback address"`
 	AdminToken            Secret     `yaml:"admin_token" help:"bearer token that the admin listener asks for; empty: none"`
+	Console               bool       `yaml:"console" help:"serve the console at /console/ of the admin listener, and what it shows at /api/"`
 	Pprof                 bool       `yaml:"pprof" help:"serve profiles of this process at /debug/pprof/ of the admin listener"`
 	TrustedProxies        []string   `yaml:"trusted_proxies" help:"addresses or CIDRs whose X-Forwarded-For is believed; the rightmost address that is not in this list is the client"`
 	MaxConcurrentRequests int        `yaml:"max_concurrent_requests" help:"requests served or waiting at once in this replica; beyond it 503; 0: unlimited"`
@@ -271,6 +273,7 @@ func Default() *Config {
 		Server: Server{
 			Listen:      ":8080",
 			AdminListen: "127.0.0.1:9090",
+			Console:     true,
 			MaxBody:     10 << 20,
 			MaxUpload:   512 << 20,
 			MaxHeader:   64 << 10,
@@ -282,6 +285,7 @@ func Default() *Config {
 			Timeout: 50 * time.Millisecond, OnOutage: "fail_closed", DenyCache: true,
 		},
 		Queueing:         defaultQueueing(),
+		Estimate:         Estimate{Tokenizer: TokenizerAuto},
 		RateLimitService: RateLimitService{Levels: "own"},
 		Batch:            defaultBatch(),
 		RateLimiting: RateLimiting{
