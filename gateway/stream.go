@@ -10,14 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 )
-
-// chunk is the most that is read from an upstream at once, in bytes.
-const chunk = 32 << 10
-
-// chunks holds idle read buffers.
-var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
 // respond passes an upstream's answer on, and ends the grant with what it cost,
 // where the answer says so, before the client has its last byte. An answer that breaks off is never ended as if it were
@@ -75,11 +68,13 @@ var errClientLeft = errors.New("gateway: the client took no more of the answer")
 // what the client sees last.
 func copyBody(w io.Writer, conn *http.ResponseController, resp *http.Response, dog *watchdog, meter *meter, last func()) error {
 	left := resp.ContentLength // below 0: unknown
-	buf := chunks.Get().(*[chunk]byte)
-	defer chunks.Put(buf)
-	for {
+	var in intake
+	defer in.free()
+	for n := 0; ; {
+		buf := in.next(n)
 		dog.pat()
-		n, err := resp.Body.Read(buf[:])
+		var err error
+		n, err = resp.Body.Read(buf)
 		dog.hold() // from here on it is the client that may be slow
 		if n > 0 {
 			meter.observe(buf[:n])
