@@ -12,9 +12,14 @@ import (
 // serve answers one request: where it stands, who asks, for what, at which cost; may it start;
 // pass it on; settle.
 func (g *Gateway) serve(x *exchange, r *http.Request) {
+	outer := r.URL.Path
 	r, wrong := x.locate(r)
 	if wrong != nil {
 		x.fail(*wrong)
+		return
+	}
+	if g.opts.Files != nil && g.opts.Files.Serves(x.place.path) {
+		g.serveFiles(x, r, outer)
 		return
 	}
 	rt, wrong := x.route(r)

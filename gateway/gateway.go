@@ -34,6 +34,9 @@ type Options struct {
 	// Fleet tells them about the other replicas; nil: none.
 	Fleet limiter.Fleet
 	Build string // version of the program
+	// Files serves files and batches, for whose jobs Perform is; nil: their paths
+	// are like any other.
+	Files Files
 	// Reload reads the configuration again, for POST /-/reload, and names the
 	// changed fields that wait for a restart; nil: there is no such page.
 	Reload func() (restart []string, err error)
@@ -52,6 +55,8 @@ type Gateway struct {
 	api     http.Handler
 	admin   http.Handler
 	spread  jitter // of waits; tests make it constant
+	// performs serves what the gateway asks of itself: api without its router.
+	performs http.Handler
 
 	reloading sync.Mutex // held by Reload
 	draining  atomic.Bool
@@ -79,7 +84,8 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	g.tables.Store(t)
-	g.api = g.edge(g.observe(g.serve))
+	g.performs = g.observe(g.serve)
+	g.api = g.edge(g.performs)
 	g.admin = g.adminEdge()
 	return g, nil
 }

@@ -99,6 +99,9 @@ type caller struct {
 // which takes the same time however much of a guess is right. With anonymous
 // access a credential that is not ours is the upstream's business.
 func (t *tables) identify(r *http.Request) (caller, *failure) {
+	if who, ok := t.own(r); ok {
+		return who, nil
+	}
 	addr, sure := clientAddr(r, t.trusted)
 	who := caller{Identities: limiter.Identities{Client: limiter.Hash(limiter.Client, config.ClientIdentity(addr))}}
 	for _, e := range t.exempt {
