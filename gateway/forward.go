@@ -124,7 +124,11 @@ func (t *tables) setCredential(h http.Header, up *upstream) {
 			h.Del(name)
 		}
 	}
-	if up.Credential != "" {
+	switch {
+	case up.Credential == "":
+	case strings.EqualFold(up.base.Hostname(), anthropicHost):
+		h.Set("X-Api-Key", up.Credential.Reveal())
+	default:
 		h.Set("Authorization", "Bearer "+up.Credential.Reveal())
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/headway-limiter/headway/limiter"
 )
 
-// Error types, in the words of OpenAI's API: what its SDKs sort by.
+// Error types, in the words of OpenAI's API: what its SDKs sort by. For callers of
+// Anthropic's API they are translated (anthropic.go).
 const (
 	kindInvalid = "invalid_request_error"
 	kindLimit   = "rate_limit_error"
@@ -31,6 +32,9 @@ type errorBody struct {
 	Code    string   `json:"code"`
 	Param   *string  `json:"param"` // always null
 	Details *details `json:"details,omitempty"`
+	// Of saturated agents: the seconds of Retry-After, and how to go on from there.
+	RetryAfter    int64          `json:"retry_after,omitempty"`
+	RetryStrategy *retryStrategy `json:"retry_strategy,omitempty"`
 }
 
 // details tell programs what the message tells people. Optional fields are left
@@ -63,6 +67,9 @@ type failure struct {
 	retry   time.Duration // > 0: how long to wait; 0: no Retry-After
 	details *details
 	allow   string // methods that would do, for 405
+
+	retryAfter int64 // s, as in the header; 0: not said in the body
+	strategy   *retryStrategy
 }
 
 // Failures that need no more words.
@@ -144,9 +151,19 @@ func shorten(text string) string {
 	return text
 }
 
-// body is the failure as JSON, one line.
-func (f failure) body() []byte {
-	out, err := json.Marshal(envelope{errorBody{Message: f.message, Type: f.kind, Code: f.code, Details: f.details}})
+// content is the error itself, in OpenAI's words.
+func (f failure) content() errorBody {
+	return errorBody{Message: f.message, Type: f.kind, Code: f.code, Details: f.details, RetryAfter: f.retryAfter, RetryStrategy: f.strategy}
+}
+
+// body is the failure as JSON, one line, in the shape that r's caller reads. id
+// is that of the request.
+func (f failure) body(r *http.Request, id string) []byte {
+	var body any = envelope{f.content()}
+	if speaksAnthropic(r) {
+		body = anthropicErrorOf(f, id)
+	}
+	out, err := json.Marshal(body)
 	if err != nil {
 		panic(err) // plain structs of text and numbers
 	}
@@ -156,7 +173,8 @@ func (f failure) body() []byte {
 // write sends the failure. Headers that were set before stay, except those
 // that describe another body.
 func (f failure) write(w http.ResponseWriter, r *http.Request) {
-	h, body := w.Header(), f.body()
+	h := w.Header()
+	body := f.body(r, h.Get("X-Request-Id"))
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if f.allow != "" {

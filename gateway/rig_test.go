@@ -269,6 +269,20 @@ func (r *rig) send(req *http.Request) (*http.Response, string) {
 	return resp, string(text)
 }
 
+// stream sends a request and reads its answer as far as it comes; the error is how
+// it ended, nil at a proper end.
+func (r *rig) stream(path, body string, headers ...header) (string, error) {
+	r.t.Helper()
+	resp, err := r.client.Do(r.request(context.Background(), path, body, headers...))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	synctest.Wait()
+	return string(text), err
+}
+
 // must sends a request that has to be answered with a status.
 func (r *rig) must(status int, path, body string, headers ...header) (*http.Response, string) {
 	r.t.Helper()

@@ -49,7 +49,7 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 	}
 	g.log.Log(ctx, level, "gateway: answer broke off", "request", x.id, "upstream", up.Name, "error", err)
 	if sse {
-		sayBroken(x, conn, err)
+		sayBroken(x, conn, x.request, err)
 	}
 	panic(http.ErrAbortHandler)
 }
@@ -100,12 +100,19 @@ func copyBody(w io.Writer, conn *http.ResponseController, resp *http.Response, d
 // sayBroken ends an event stream with an error event, because SDKs take a
 // stream that just ends for a complete one. The blank line in front closes a
 // frame that was cut in the middle.
-func sayBroken(w io.Writer, conn *http.ResponseController, err error) {
+func sayBroken(w http.ResponseWriter, conn *http.ResponseController, r *http.Request, err error) {
 	f := upstreamBroke
 	if errors.Is(err, errSilent) || errors.Is(err, errTotal) {
 		f = upstreamTimeout
 	}
-	_, _ = w.Write([]byte("\n\nevent: error\ndata: " + string(f.body()) + "\n"))
+	f.event(w, conn, r)
+}
+
+// event tells the failure inside an event stream that has begun. What follows is
+// the end of the connection.
+func (f failure) event(w http.ResponseWriter, conn *http.ResponseController, r *http.Request) {
+	body := f.body(r, w.Header().Get("X-Request-Id"))
+	_, _ = w.Write([]byte("\n\nevent: error\ndata: " + string(body) + "\n"))
 	_ = conn.Flush()
 }
 

@@ -10,14 +10,17 @@ type usage struct {
 	Completion int64 `json:"completion_tokens"`
 	Input      int64 `json:"input_tokens"`
 	Output     int64 `json:"output_tokens"`
-	seen       bool
+	// Written is what Anthropic stored of a prompt, which its input leaves out.
+	Written int64 `json:"cache_creation_input_tokens"`
+	seen    bool
 }
 
 // total returns the tokens used; false when nothing was reported. OpenAI's chat
 // calls the parts prompt and completion, its responses and Anthropic's messages
 // input and output; a total that leaves out a part counts less than the parts.
+// What Anthropic read from its cache counts in none of its limits, nor here.
 func (u usage) total() (int64, bool) {
-	sum := max(u.Prompt, u.Input) + max(u.Completion, u.Output)
+	sum := max(u.Prompt, u.Input) + max(u.Completion, u.Output) + u.Written
 	return max(u.Total, sum), u.seen
 }
 
@@ -29,7 +32,7 @@ func (u *usage) merge(raw []byte) {
 	}
 	for _, f := range [...]struct{ to, from *int64 }{
 		{&u.Total, &r.Total}, {&u.Prompt, &r.Prompt}, {&u.Completion, &r.Completion},
-		{&u.Input, &r.Input}, {&u.Output, &r.Output},
+		{&u.Input, &r.Input}, {&u.Output, &r.Output}, {&u.Written, &r.Written},
 	} {
 		if *f.from > 0 && *f.from <= maxEstimate {
 			*f.to, u.seen = max(*f.to, *f.from), true
@@ -45,7 +48,7 @@ const (
 )
 
 // usageScanner finds the member "usage" of a JSON object, or of its member
-// "response" or "message", in bytes that come in pieces. It keeps a name, a
+// "response" or "message", or "tokens" of its "meta", in bytes that come in pieces. It keeps a name, a
 // depth and the usage object itself, never the text around it, so an answer of
 // any size costs one pass. On bytes that are not JSON it finds nothing or
 // nonsense, but does not fail.
@@ -125,6 +128,10 @@ func (s *usageScanner) member() {
 		name = "message"
 	case "error":
 		name = "error"
+	case "meta":
+		name = "meta"
+	case "tokens":
+		name = "tokens"
 	}
 	switch s.depth {
 	case 1:
@@ -137,7 +144,8 @@ func (s *usageScanner) member() {
 // open enters an object or list, and begins to capture if it is the usage.
 func (s *usageScanner) open(b byte) {
 	wanted := s.depth == 1 && s.key == "usage" ||
-		s.depth == 2 && s.inner == "usage" && (s.key == "response" || s.key == "message")
+		s.depth == 2 && s.inner == "usage" && (s.key == "response" || s.key == "message") ||
+		s.depth == 2 && s.inner == "tokens" && s.key == "meta" // of rerankers
 	if wanted && b == '{' && s.capture == nil {
 		s.capture, s.ends = append(make([]byte, 0, 256), b), s.depth
 	}

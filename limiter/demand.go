@@ -27,7 +27,7 @@ func (c Config) demandOf(r Request) *demand {
 	for i, dim := range Dimensions {
 		id := r.Of(dim)
 		limit, limited := c.Limits[dim]
-		if !limited || id == "" || (r.Anonymous && dim.Identifies()) {
+		if !limited || id == "" || (r.Anonymous && dim.Identifies()) || (r.Step && dim != Model) {
 			continue
 		}
 		rules[i] = limit.rule(id).without(r.Skip)

@@ -92,6 +92,16 @@ func TestDemandTakesOverridesAndSkipsMissingIdentities(t *testing.T) {
 	}
 }
 
+// A step of an admitted request is charged to its model and to nothing else.
+func TestDemandOfAStep(t *testing.T) {
+	rule := Rule{Requests: &Rate{Limit: 1, Per: time.Hour, Burst: 1}, MaxInFlight: 1}
+	cfg := Config{Limits: map[Dimension]Limit{Global: {Rule: rule}, Client: {Rule: rule}, User: {Rule: rule}, Model: {Rule: Rule{Requests: rule.Requests}}}}
+	d := cfg.demandOf(Request{Identities: Identities{Client: "c", User: "u", Model: "m"}, Step: true})
+	if len(d.take.Slots) != 0 || len(d.take.Charges) != 1 || d.take.Charges[0].Bucket.ID != "m" {
+		t.Errorf("it takes %+v", d.take)
+	}
+}
+
 func TestHashTellsDimensionsApart(t *testing.T) {
 	if Hash(User, "x") == Hash(Team, "x") {
 		t.Error("one text in two dimensions has one ID")

@@ -127,4 +127,7 @@ type Request struct {
 	Anonymous bool
 	// Skip names what does not apply to the request.
 	Skip Skip
+	// Step marks a part of a request that was admitted itself: it is charged to
+	// Model alone, and who asks only says whose turn it is.
+	Step bool
 }
