@@ -73,6 +73,7 @@ func (g *Gateway) serve(x *exchange, r *http.Request) {
 type ending struct {
 	grant   *limiter.Grant
 	outcome limiter.Outcome // settled by now; later changes do not count
+	usage   usage           // what the answer told, if it came to its end
 	over    bool
 }
 

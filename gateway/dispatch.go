@@ -108,6 +108,7 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run
 	dog.answered()
 	end.outcome.Failed = resp.StatusCode >= http.StatusBadRequest
 	g.respond(ctx, x, resp, up, dog, end, j.tokens)
+	g.learn(j, end.usage)
 	return nil
 }
 

@@ -3,31 +3,20 @@ package gateway
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
-	"math"
 	"mime"
 	"net/http"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/gateway/cost"
 )
 
 const (
-	// bytesPerToken is how many bytes of text make a token of prompt: about 4
-	// in English, and about as many in scripts of three bytes a letter and
-	// more than a token a letter's half. What it is wrong by is settled from
-	// the provider's usage.
-	bytesPerToken = 4
-	// mediaTokens stands for a picture or a recording inside a prompt, whose
-	// bytes say nothing about its cost.
-	mediaTokens = 1000
 	// maxEstimate bounds an estimate, and so sums of estimates.
-	maxEstimate = 9_000_000_000
+	maxEstimate = cost.Max
 	// maxPromise is the most memory given for a Content-Length before its bytes
 	// are there.
 	maxPromise = 1 << 20
@@ -42,6 +31,7 @@ type job struct {
 	model  string // empty: none named
 	tokens int64  // estimated cost, ≥ 0
 	prompt int64  // the part of it that is known already
+	guess  guess  // how that was found
 	body   body
 	// candidates are the upstreams that may take it, best first; never empty.
 	candidates []*upstream
@@ -88,8 +78,10 @@ func (g *Gateway) estimate(x *exchange, r *http.Request, rt *route) (job, *failu
 		f := unknownModel(asked.model)
 		return job{}, &f
 	}
-	j.model, j.tokens = asked.model, asked.cost(r.URL.Path, x.cfg.RateLimiting.DefaultCompletionTokens)
-	j.prompt = min(asked.prompt.tokens(), j.tokens)
+	q := asked.query(r.URL.Path, x.cfg)
+	e := g.opts.Cost.Estimate(q)
+	j.model, j.tokens, j.prompt = asked.model, e.Total(), e.Input
+	j.guess = guess{how: e.How, text: q.Text.Bytes(), alone: q.Fixed == 0}
 	return j, nil
 }
 
@@ -172,135 +164,4 @@ func readBody(r *http.Request, most config.Size) ([]byte, *failure) {
 		return nil, &f
 	}
 	return buf.Bytes(), nil
-}
-
-// ask is what the members of a request object say about its cost. The names are
-// those of OpenAI's completions, chat, responses and embeddings, and of what
-// other providers call the same.
-type ask struct {
-	model      string
-	badModel   bool
-	badName    string // one that is known in lower case, and written otherwise
-	prompt     textCost
-	completion int64 // bound on one completion; -1: none given
-	choices    int64 // completions per prompt, ≥ 1
-}
-
-// askNames are the members that readAsk knows.
-var askNames = []string{
-	"model", "messages", "prompt", "input", "instructions", "system", "tools", "functions", "response_format",
-	"max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of",
-}
-
-// miswritten reports whether a name is a known one but for the case of its
-// letters. Some upstreams would take it for that one, others would not, so
-// what it costs is not known.
-func miswritten(name string) bool {
-	return slices.ContainsFunc(askNames, func(known string) bool { return name != known && strings.EqualFold(name, known) })
-}
-
-// readAsk reads the members it knows; false if data is not a JSON object. As
-// everywhere, of two members with one name the last holds: an upstream that
-// sees another model than we do would be limited as the wrong one.
-func readAsk(data []byte) (ask, bool) {
-	if !json.Valid(data) || firstByte(data) != '{' {
-		return ask{}, false
-	}
-	a := ask{completion: -1, choices: 1}
-	prompts := map[string]textCost{}
-	eachMember(data, func(name string, value []byte) {
-		switch name {
-		case "model":
-			a.badModel = json.Unmarshal(value, &a.model) != nil
-		case "messages", "prompt", "input", "instructions", "system":
-			prompts[name] = costOfText(value)
-		case "tools", "functions", "response_format":
-			prompts[name] = textCost{bytes: int64(len(value))}
-		case "max_tokens", "max_completion_tokens", "max_output_tokens":
-			a.completion = max(a.completion, number(value, -1))
-		case "n", "best_of":
-			a.choices = max(a.choices, number(value, 1))
-		default:
-			if miswritten(name) {
-				a.badName = name
-			}
-		}
-	})
-	for _, p := range prompts {
-		a.prompt = a.prompt.add(p)
-	}
-	return a, true
-}
-
-// number reads a count in 0..maxEstimate; anything else is missing, and for the
-// upstream to complain about.
-func number(value []byte, missing int64) int64 {
-	f, err := strconv.ParseFloat(string(value), 64)
-	if err != nil || f < 0 || math.IsNaN(f) {
-		return missing
-	}
-	return int64(min(f, maxEstimate))
-}
-
-// cost is the estimate in tokens: the prompt once, and the bound on the
-// completion for each choice. Where nothing bounds it and the path generates
-// text, the configured default stands in.
-func (a ask) cost(path string, defaultCompletion int64) int64 {
-	completion := a.completion
-	if completion < 0 {
-		completion = defaultCompletion
-		if a.model == "" || !generates(path) {
-			completion = 0
-		}
-	}
-	return min(a.prompt.tokens()+min(completion*min(a.choices, maxEstimate/max(completion, 1)+1), maxEstimate), maxEstimate)
-}
-
-// generates reports whether requests to a path make the model write text.
-func generates(path string) bool {
-	last := path[strings.LastIndexByte(path, '/')+1:]
-	return last != "embeddings" && last != "moderations" && last != "rerank"
-}
-
-// textCost is what the text inside a JSON value amounts to.
-type textCost struct{ bytes, units int64 }
-
-func (c textCost) add(o textCost) textCost {
-	return textCost{c.bytes + o.bytes, c.units + o.units}
-}
-
-// tokens rounds up: a prompt of one letter costs something.
-func (c textCost) tokens() int64 {
-	return (c.bytes+bytesPerToken-1)/bytesPerToken + c.units
-}
-
-// costOfText adds up the strings of a value, member names aside. Numbers count
-// as a token each (a prompt may be given as token ids), and embedded media
-// (data URLs, and members called data or file_data) as mediaTokens. Escapes
-// count as they are written: a few bytes too many.
-func costOfText(value []byte) textCost {
-	var c textCost
-	var member string
-	for i := 0; i < len(value); {
-		switch b := value[i]; {
-		case b == '"':
-			end := stringEnd(value, i)
-			text := value[i+1 : end-1]
-			i = end
-			switch {
-			case nextByte(value, end) == ':':
-				member = string(text)
-			case bytes.HasPrefix(text, []byte("data:")), member == "data", member == "file_data":
-				c.units += mediaTokens
-			default:
-				c.bytes += int64(len(text))
-			}
-		case b == '-' || b >= '0' && b <= '9':
-			c.units++
-			i = scalarEnd(value, i)
-		default:
-			i++
-		}
-	}
-	return c
 }

@@ -7,7 +7,15 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/gateway/cost"
 )
+
+// byBytes estimates what a costs with default settings and no vocabulary.
+func byBytes(a ask, path string) cost.Estimate {
+	return cost.New(false).Estimate(a.query(path, config.Default()))
+}
 
 func TestCost(t *testing.T) {
 	text := strings.Repeat("x", 400) // 100 tokens
@@ -21,9 +29,17 @@ func TestCost(t *testing.T) {
 		{"null bound", "/v1/completions", `{"model":"m","prompt":"` + text + `","max_tokens":null}`, 612},
 		{"negative bound", "/v1/completions", `{"model":"m","prompt":"` + text + `","max_tokens":-1}`, 612},
 		{"chat", "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"` + text[:396] + `"}],"max_completion_tokens":7}`, 107},
-		{"parts", "/v1/chat/completions", `{"model":"m","messages":[{"role":"u","content":[{"type":"t","text":"` + text[:398] + `"}]}],"max_tokens":1}`, 101},
+		{"parts", "/v1/chat/completions", `{"model":"m","messages":[{"role":"u","content":[{"type":"t","text":"` + text[:399] + `"}]}],"max_tokens":1}`, 101},
 		{"picture", "/v1/chat/completions", `{"model":"m","messages":[{"content":[{"image_url":{"url":"data:image/png;base64,` + text + `"}}]}],"max_tokens":1}`, 1001},
-		{"recording", "/v1/chat/completions", `{"model":"m","messages":[{"content":[{"input_audio":{"data":"` + text + `"}}]}],"max_tokens":1}`, 1001},
+		{"recording", "/v1/chat/completions", `{"model":"m","messages":[{"content":[{"type":"input_audio","input_audio":{"format":"wav","data":"` + strings.Repeat(text, 1024) + `"}}]}],"max_tokens":1}`, 402},
+		{"spoken", "/v1/responses", `{"model":"m","input":[{"audio":"data:audio/mp3;base64,` + text + `"}],"max_output_tokens":1}`, 101},
+		{"linked picture", "/v1/responses", `{"model":"m","input":[{"content":[{"type":"input_image","image_url":"https://example.com/` + text + `"}]}],"max_output_tokens":1}`, 1001},
+		{"small pictures", "/v1/chat/completions", `{"model":"m","messages":[{"content":[{"image_url":{"url":"https://e.com/1","detail":"low"}},{"image_url":{"detail":"low","url":"https://e.com/2"}}]}],"max_tokens":1}`, 171},
+		{"small without a picture", "/v1/chat/completions", `{"model":"m","messages":[{"detail":"low","content":"1234"}],"max_tokens":1}`, 2},
+		{"Anthropic's picture", "/v1/messages", `{"model":"m","messages":[{"content":[{"type":"image","source":{"type":"base64","media_type":"","data":"` + text + `"}}]}],"max_tokens":1}`, 1001},
+		{"file", "/v1/responses", `{"model":"m","input":[{"content":[{"type":"input_file","file_data":"` + strings.Repeat(text, 160) + `"}]}],"max_output_tokens":1}`, 2001},
+		{"text that looks like data", "/v1/completions", `{"model":"m","prompt":"data: ` + text[:394] + `","max_tokens":1}`, 101},
+		{"escapes", "/v1/completions", `{"model":"m","prompt":"\u0041\n\"\u00e9\ud83d\ude00","max_tokens":1}`, 4},
 		{"responses", "/v1/responses", `{"model":"m","instructions":"` + text + `","input":"` + text + `","max_output_tokens":9}`, 209},
 		{"tools", "/v1/chat/completions", `{"model":"m","tools":[{"name":"` + text[:387] + `"}],"max_tokens":1}`, 101},
 		{"token ids", "/v1/completions", `{"model":"m","prompt":[1,22,-3,4e5],"max_tokens":1}`, 5},
@@ -39,7 +55,7 @@ func TestCost(t *testing.T) {
 		{"nested members are not the request's", "/v1/completions", `{"model":"m","metadata":{"prompt":"` + text + `","max_tokens":99},"max_tokens":1}`, 1},
 	} {
 		a, ok := readAsk([]byte(test.body))
-		if got := a.cost(test.path, 512); !ok || got != test.want {
+		if got := byBytes(a, test.path).Total(); !ok || got != test.want {
 			t.Errorf("%s: %d, %v; want %d", test.name, got, ok, test.want)
 		}
 	}
@@ -89,7 +105,7 @@ func FuzzMembers(f *testing.F) {
 		eachMember(data, func(name string, value []byte) {
 			// A name is text, which encoding/json repairs where it is not UTF-8.
 			got[strings.ToValidUTF8(name, "\ufffd")] = json.RawMessage(value)
-			costOfText(value)
+			(&walk{q: &cost.Query{}}).value(value)
 		})
 		for name, value := range want {
 			if g := got[name]; !reflect.DeepEqual(g, value) && strings.ToValidUTF8(name, "") == name && !strings.Contains(name, "\ufffd") {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/gateway/cost"
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/pace"
 )
@@ -26,6 +27,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Gatherer is what /metrics shows; nil: nothing.
 	Gatherer prometheus.Gatherer
+	// Cost estimates requests, and stays the caller's to close; nil: by bytes
+	// alone.
+	Cost *cost.Estimator
 	// Store tells readiness and debug pages about the store; nil: usable.
 	Store func() limiter.Health
 	// Share tells readiness whether this replica can decide by its share of the
@@ -71,6 +75,9 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 	}
 	if opts.Store == nil {
 		opts.Store = func() limiter.Health { return limiter.Health{Usable: true, State: "ok"} }
+	}
+	if opts.Cost == nil {
+		opts.Cost = cost.New(false)
 	}
 	g := &Gateway{
 		limiter: l, opts: opts, log: opts.Logger,

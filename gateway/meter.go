@@ -66,6 +66,17 @@ func (m *meter) settle(outcome *limiter.Outcome, estimate int64, broke error) {
 	}
 }
 
+// usage is what a whole answer told; the zero usage if it broke off, or failed.
+func (m *meter) usage(broke error) usage {
+	switch {
+	case m == nil, broke != nil, m.failed():
+		return usage{}
+	case m.frames != nil:
+		return m.frames.usage
+	}
+	return m.object.usage
+}
+
 // failed reports whether the answer told an error of the provider's.
 func (m *meter) failed() bool {
 	if m.frames != nil {

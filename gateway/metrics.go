@@ -19,6 +19,7 @@ type metrics struct {
 	exceeded *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	passed   *prometheus.CounterVec
+	ratio    *prometheus.HistogramVec
 	panics   prometheus.Counter
 	draining prometheus.Gauge
 }
@@ -46,6 +47,12 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 			Name: "headway_gateway_passed_over_total",
 			Help: "Upstreams passed over for the next of their route, by why: exhausted (its own limits), throttled (the provider's quota) or unreachable.",
 		}, []string{"upstream", "reason"}),
+		ratio: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:                        "headway_gateway_estimate_ratio",
+			Help:                        "Estimated tokens by those that the answer told: of the input, or the total with the bound on the output; by how the input was estimated.",
+			Buckets:                     []float64{.25, .5, .75, .9, .95, 1, 1.05, 1.1, 1.25, 1.5, 2, 4, 8, 16},
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
+		}, []string{"part", "how"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headway_gateway_panics_total", Help: "Handlers that panicked; anything but zero is a bug.",
 		}),
@@ -62,7 +69,7 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.requests, m.exceeded, m.duration, m.passed, m.panics, m.draining, info} {
+	for _, c := range []prometheus.Collector{m.requests, m.exceeded, m.duration, m.passed, m.ratio, m.panics, m.draining, info} {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)

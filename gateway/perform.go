@@ -133,13 +133,16 @@ func (t *tables) own(r *http.Request) (caller, bool) {
 	return caller{}, true
 }
 
-// Price estimates what a request to a path would cost in tokens, at least 1.
+// Price estimates what a request to a path would cost in tokens, at least 1. It goes
+// by bytes, for there may be thousands of requests in a file.
 func (g *Gateway) Price(path string, body []byte) int64 {
 	asked, ok := readAsk(body)
 	if !ok {
 		return 1
 	}
-	return max(1, asked.cost(path, g.tables.Load().cfg.RateLimiting.DefaultCompletionTokens))
+	q := asked.query(path, g.tables.Load().cfg)
+	q.Bytes = true
+	return max(1, g.opts.Cost.Estimate(q).Total())
 }
 
 // memory is an http.ResponseWriter without a connection.

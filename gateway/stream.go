@@ -31,6 +31,7 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 	settle := func(err error) {
 		if !end.over {
 			meter.settle(&end.outcome, estimate, err)
+			end.usage = meter.usage(err)
 			end.now()
 		}
 	}

@@ -12,7 +12,9 @@ type usage struct {
 	Output     int64 `json:"output_tokens"`
 	// Written is what Anthropic stored of a prompt, which its input leaves out.
 	Written int64 `json:"cache_creation_input_tokens"`
-	seen    bool
+	// Read is what it took from its cache, which is left out, too, and not limited.
+	Read int64 `json:"cache_read_input_tokens"`
+	seen bool
 }
 
 // total returns the tokens used; false when nothing was reported. OpenAI's chat
@@ -32,7 +34,7 @@ func (u *usage) merge(raw []byte) {
 	}
 	for _, f := range [...]struct{ to, from *int64 }{
 		{&u.Total, &r.Total}, {&u.Prompt, &r.Prompt}, {&u.Completion, &r.Completion},
-		{&u.Input, &r.Input}, {&u.Output, &r.Output}, {&u.Written, &r.Written},
+		{&u.Input, &r.Input}, {&u.Output, &r.Output}, {&u.Written, &r.Written}, {&u.Read, &r.Read},
 	} {
 		if *f.from > 0 && *f.from <= maxEstimate {
 			*f.to, u.seen = max(*f.to, *f.from), true

@@ -21,6 +21,7 @@ import (
 	"github.com/headway-limiter/headway/fleet/gossip"
 	"github.com/headway-limiter/headway/gateway"
 	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/gateway/cost"
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/localshare"
 	"github.com/headway-limiter/headway/limiter/near"
@@ -56,6 +57,7 @@ type Replica struct {
 	near     *near.Store       // what the limiter asks: share, or what is known here
 	node     *gossip.Node      // nil without gossip
 	limiter  *limiter.Limiter
+	cost     *cost.Estimator
 	gateway  *gateway.Gateway
 	service  *service // nil without a rate limit service
 
@@ -108,7 +110,9 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	if r.limiter, err = limiter.New(limits, r.near, peers); err != nil {
 		return nil, err
 	}
+	r.cost = cost.New(true)
 	r.gateway, err = gateway.New(cfg, r.limiter, gateway.Options{
+		Cost:   r.cost,
 		Logger: r.log, Registerer: r.registry, Gatherer: r.registry,
 		Store: r.store.Health, Share: r.share.Informed, Fleet: peers, Build: opts.Build, Reload: r.reloader(opts),
 	})
@@ -322,6 +326,9 @@ func (r *Replica) close(ctx context.Context) error {
 	}
 	if r.limiter != nil {
 		r.limiter.Close()
+	}
+	if r.cost != nil {
+		r.cost.Close()
 	}
 	if r.near != nil {
 		errs = append(errs, r.near.Close(ctx)) // and what is behind
