@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headway-limiter/headway/gateway/agents"
 	"github.com/headway-limiter/headway/limiter"
 )
 
@@ -22,23 +23,23 @@ func (g *Gateway) serve(x *exchange, r *http.Request) {
 		g.serveFiles(x, r, outer)
 		return
 	}
+	if g.serveOwn(x, r) {
+		return
+	}
 	rt, wrong := x.route(r)
 	if wrong != nil {
 		x.fail(*wrong)
 		return
 	}
+	if x.place.direct != "" {
+		if rt = rt.directly(x.place.direct); rt == nil {
+			x.fail(unknownURL(x.request))
+			return
+		}
+	}
 	x.upstream = rt.candidates[0].Name // until one is selected
-	who, wrong := x.identify(r)
-	if wrong != nil {
-		x.fail(*wrong)
-		return
-	}
-	if who.standing == unknown || who.standing == anonymous && x.place.scoped {
-		g.deny(x, r, who)
-		return
-	}
-	if wrong := x.enter(who); wrong != nil {
-		x.fail(*wrong)
+	who, ok := g.known(x, r)
+	if !ok {
 		return
 	}
 	job, wrong := g.estimate(x, r, rt)
@@ -67,21 +68,58 @@ func (g *Gateway) serve(x *exchange, r *http.Request) {
 	g.dispatch(x, r, grant, job, end)
 }
 
-// ending ends a request's grant exactly once. A client that has the whole answer
-// may ask again at once, so the slots must be free by then. It is used by the
-// request's goroutine alone.
+// known finds out who asks, and whether they may do so here. False means that the
+// request was answered already.
+func (g *Gateway) known(x *exchange, r *http.Request) (who caller, ok bool) {
+	who, wrong := x.identify(r)
+	if wrong != nil {
+		x.fail(*wrong)
+		return who, false
+	}
+	if who.standing == unknown || who.standing == anonymous && x.place.scoped {
+		g.deny(x, r, who)
+		return who, false
+	}
+	if wrong := x.enter(who); wrong != nil {
+		x.fail(*wrong)
+		return who, false
+	}
+	x.caller = who
+	return who, true
+}
+
+// ending ends a request's grant exactly once, and the slot of its agent. A client
+// that has the whole answer may ask again at once, so the slots must be free by then.
+// It is used by the request's goroutine alone.
 type ending struct {
 	grant   *limiter.Grant
 	outcome limiter.Outcome // settled by now; later changes do not count
 	usage   usage           // what the answer told, if it came to its end
 	over    bool
+
+	slot  *agents.Slot // of an agent; nil: none is held
+	heard bool         // the agent was asked, and how that ended says how it is
+	sick  bool         // it failed
 }
 
 func (e *ending) now() {
 	if !e.over {
 		e.over = true
+		e.release()
 		e.grant.Done(e.outcome)
 	}
+}
+
+// release frees the slot of the agent, if there is one.
+func (e *ending) release() {
+	switch {
+	case e.slot == nil:
+	case e.heard:
+		e.slot.Free(e.sick)
+	default:
+		e.slot.Cancel()
+	}
+	e.slot, e.heard, e.sick = nil, false, false
 }
 
 // unknownTokens leaves a request's estimate as it was.
@@ -90,6 +128,7 @@ const unknownTokens = -1
 // admit asks the limiter, which may hold the request for a while. Nil means
 // that the request was answered already.
 func (g *Gateway) admit(x *exchange, ctx context.Context, request limiter.Request) *limiter.Grant {
+	x.asked = request.Identities
 	grant, err := g.limiter.Admit(ctx, request)
 	if err != nil {
 		g.decline(x, ctx, err)
@@ -101,7 +140,14 @@ func (g *Gateway) admit(x *exchange, ctx context.Context, request limiter.Reques
 // decline answers a request that the limiter did not let start.
 func (g *Gateway) decline(x *exchange, ctx context.Context, err error) {
 	var refusal *limiter.Refusal
+	var saturated *agents.Saturated
 	switch {
+	case errors.As(err, &saturated):
+		g.metrics.decide("saturated", noLimit)
+		g.saturated(x, saturated)
+	case errors.Is(err, agents.ErrDraining):
+		g.metrics.decide("refused", noLimit)
+		x.fail(leaving)
 	case errors.As(err, &refusal):
 		g.metrics.decide("refused", refusal.LimitType())
 		g.refuse(x, refusal)

@@ -15,16 +15,14 @@ import (
 
 // dispatch sends a request that was admitted to the first of its candidates that
 // has not used up its own limits, whose provider can be asked soon, and that can be
-// reached. Where there is none, either nothing was started, and everything is given
-// back, or the request failed like one to a single upstream.
+// reached. Of agents that stand in a row among the candidates it is the least loaded
+// that has a slot free. Where there is none, either nothing was started, and
+// everything is given back, or the request failed like one to a single upstream.
 func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j job, end *ending) {
 	var unreached *failure
 	var throttled *limiter.Refusal // that of the provider that can be asked first
 	for rest := j.candidates; ; {
-		i, err := grant.Select(r.Context(), backends(rest))
-		for _, up := range rest[:i] {
-			g.metrics.passOver(up.Name, "exhausted")
-		}
+		up, left, err := g.choose(x, r, grant, rest, end)
 		switch {
 		case err == nil:
 		case unreached != nil: // the others are not all exhausted: one is down
@@ -36,10 +34,10 @@ func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j
 			g.decline(x, r.Context(), sooner(throttled, err))
 			return
 		}
-		up := rest[i]
-		x.upstream, rest = up.Name, rest[i+1:]
+		x.upstream, rest = up.Name, left
 		run, err := g.ask(x, r, up, j)
 		if err != nil {
+			end.release()
 			var final bool
 			if throttled, final = g.throttled(grant, throttled, err); final {
 				end.outcome.Void = true
@@ -56,6 +54,7 @@ func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j
 		if unreached = g.forward(x, r, up, j, run, end); unreached == nil {
 			return
 		}
+		end.release()
 		g.metrics.passOver(up.Name, "unreachable")
 		if len(rest) == 0 {
 			grant.Deselect()
@@ -63,6 +62,53 @@ func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j
 			return
 		}
 	}
+}
+
+// choose returns the first candidate that has room, and those left to be tried after
+// it. If it is an agent, end has a slot of it; it is worth to wait for one where only
+// agents are left.
+func (g *Gateway) choose(x *exchange, r *http.Request, grant *limiter.Grant, rest []*upstream, end *ending) (up *upstream, left []*upstream, err error) {
+	if len(rest) == 0 {
+		_, err = grant.Select(r.Context(), nil)
+	}
+	for len(rest) > 0 {
+		run := alike(rest)
+		var i int
+		if run[0].IsAgent() {
+			queue := len(run) == len(rest) && g.queues(r.Context(), x)
+			up, err = g.chooseAgent(x, r, grant, run, queue, end)
+		} else if i, err = grant.Select(r.Context(), backends(run)); err == nil {
+			up = run[i]
+		}
+		for _, exhausted := range run[:i] {
+			g.metrics.passOver(exhausted.Name, "exhausted")
+		}
+		if err == nil {
+			return up, without(rest[i:], up), nil
+		}
+		if r.Context().Err() != nil || errors.Is(err, limiter.ErrUnavailable) {
+			return nil, nil, err
+		}
+		rest = rest[len(run):]
+	}
+	return nil, nil, err
+}
+
+// chooseAgent returns the first agent that has a slot free, which end has then, and
+// room by its own limits.
+func (g *Gateway) chooseAgent(x *exchange, r *http.Request, grant *limiter.Grant, run []*upstream, queue bool, end *ending) (up *upstream, err error) {
+	for len(run) > 0 {
+		if end.slot, up, err = g.slot(r.Context(), x, run, queue); err != nil {
+			return nil, err
+		}
+		if _, err = grant.Select(r.Context(), []limiter.ID{up.id}); err == nil {
+			return up, nil
+		}
+		end.release()
+		g.metrics.passOver(up.Name, "exhausted")
+		run = without(run, up)
+	}
+	return nil, err
 }
 
 // backends are the identities of upstreams.
@@ -91,6 +137,7 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run
 	if err != nil {
 		f, provider := broken(ctx, err, j.body.most)
 		end.outcome.Failed = provider
+		end.heard, end.sick = provider, provider
 		level := slog.LevelDebug // clients leave all the time
 		if provider {
 			level = slog.LevelWarn
@@ -107,6 +154,7 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run
 	defer func() { run.Settled(j.used(end.outcome.Tokens)) }()
 	dog.answered()
 	end.outcome.Failed = resp.StatusCode >= http.StatusBadRequest
+	end.heard, end.sick = true, resp.StatusCode >= http.StatusInternalServerError
 	g.respond(ctx, x, resp, up, dog, end, j.tokens)
 	g.learn(j, end.usage)
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headway-limiter/headway/gateway/agents"
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/gateway/cost"
 	"github.com/headway-limiter/headway/limiter"
@@ -35,6 +36,10 @@ type Options struct {
 	// Share tells readiness whether this replica can decide by its share of the
 	// limits while the store is out; nil: it can, if local_share says it should.
 	Share func() bool
+	// Slots keeps the slots of agents; nil: no upstream may have any.
+	Slots agents.Store
+	// AgentFleet tells what other replicas say of agents; nil: nothing is known.
+	AgentFleet agents.Fleet
 	// Fleet tells them about the other replicas; nil: none.
 	Fleet limiter.Fleet
 	Build string // version of the program
@@ -47,7 +52,7 @@ type Options struct {
 }
 
 // Gateway is the HTTP edge of one replica. It is safe for concurrent use. It
-// owns no goroutines and needs no Close, but idle connections to upstreams
+// owns goroutines for agents alone, which Close ends; idle connections to upstreams
 // stay until CloseIdle.
 type Gateway struct {
 	tables  atomic.Pointer[tables]
@@ -56,11 +61,17 @@ type Gateway struct {
 	log     *slog.Logger
 	metrics *metrics
 	pace    *pace.Set // of providers
+	agents  *agents.Set
 	api     http.Handler
 	admin   http.Handler
 	spread  jitter // of waits; tests make it constant
 	// performs serves what the gateway asks of itself: api without its router.
 	performs http.Handler
+	recent  recent // refusals
+
+	listeners atomic.Int64  // of live events
+	drained   chan struct{} // closed when draining begins
+	drain     sync.Once
 
 	reloading sync.Mutex // held by Reload
 	draining  atomic.Bool
@@ -81,16 +92,22 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 	}
 	g := &Gateway{
 		limiter: l, opts: opts, log: opts.Logger,
-		spread: spread,
+		spread: spread, drained: make(chan struct{}),
 	}
 	t, wrong := newTables(cfg, opts.Transport)
-	var errs [2]error
+	if opts.Slots == nil && len(agentsOf(cfg).Agents) > 0 {
+		wrong = errors.Join(wrong, errNoSlots)
+	}
+	var errs [3]error
 	g.metrics, errs[0] = newMetrics(opts.Registerer, opts.Build)
 	g.pace, errs[1] = pace.NewSet(opts.Registerer)
-	if err := errors.Join(wrong, errs[0], errs[1]); err != nil {
+	if wrong == nil {
+		g.tables.Store(t)
+		errs[2] = g.openAgents(cfg)
+	}
+	if err := errors.Join(wrong, errors.Join(errs[:]...)); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	g.tables.Store(t)
 	g.performs = g.observe(g.serve)
 	g.api = g.edge(g.performs)
 	g.admin = g.adminEdge()
@@ -100,8 +117,8 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 // Handler serves the gateway API.
 func (g *Gateway) Handler() http.Handler { return g.api }
 
-// Admin serves /metrics, /livez, /readyz, /debug/headway and, with
-// Options.Reload, /-/reload.
+// Admin serves /metrics, /livez, /readyz, /debug/headway, /api/, unless it is
+// turned off /console/, and, with Options.Reload, /-/reload.
 func (g *Gateway) Admin() http.Handler { return g.admin }
 
 // Drain makes readiness fail from now on and answers everyone in a wait line,
@@ -109,10 +126,19 @@ func (g *Gateway) Admin() http.Handler { return g.admin }
 // served, with Connection: close. It cannot be undone.
 func (g *Gateway) Drain() {
 	g.draining.Store(true)
+	g.drain.Do(func() { close(g.drained) })
 	g.metrics.draining.Set(1)
 	g.limiter.Drain()
 	g.pace.Drain()
+	g.agents.Drain()
 }
+
+// Close ends the calls and probes of agents. The store of Options has to be closed
+// later, and requests must have ended.
+func (g *Gateway) Close() { g.agents.Close() }
+
+// Agents are the upstreams with slots.
+func (g *Gateway) Agents() *agents.Set { return g.agents }
 
 // Pace is what this gateway knows of its providers, to be shared with the fleet.
 func (g *Gateway) Pace() *pace.Set { return g.pace }

@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/headway-limiter/headway/limiter"
 )
 
 // exchange is one request and its answer on the way through the gateway. It
@@ -24,6 +26,12 @@ type exchange struct {
 	place    place
 	upstream string // its name, empty before routing
 	status   int    // 0: nothing sent yet
+
+	caller caller        // once it is identified and its model known
+	waited time.Duration // for slots of agents, so far
+
+	recent *recent            // where refusals are kept; nil: nowhere
+	asked  limiter.Identities // that admission was asked for; zero before
 }
 
 // WriteHeader implements http.ResponseWriter. Informational statuses (1xx) do
@@ -47,7 +55,10 @@ func (x *exchange) Write(p []byte) (int, error) {
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 // fail answers with an error of our own. Nothing must have been sent yet.
-func (x *exchange) fail(f failure) { f.write(x, x.request) }
+func (x *exchange) fail(f failure) {
+	x.remember(f)
+	f.write(x, x.request)
+}
 
 // errTotal is the cause of a request's end when its total timeout has passed.
 var errTotal = errors.New("gateway: the request's total timeout has passed")
@@ -67,7 +78,7 @@ func (g *Gateway) observe(next func(*exchange, *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		now := time.Now()
 		t := g.tables.Load()
-		x := &exchange{ResponseWriter: w, tables: t, request: r, id: requestID(r.Header), start: now, deadline: now.Add(t.cfg.Server.Timeouts.Total)}
+		x := &exchange{ResponseWriter: w, tables: t, request: r, id: requestID(r.Header), recent: &g.recent, start: now, deadline: now.Add(t.cfg.Server.Timeouts.Total)}
 		x.Header().Set("x-request-id", x.id)
 		if g.draining.Load() {
 			x.Header().Set("Connection", "close") // move to a replica that stays

@@ -15,6 +15,9 @@ import (
 // those. kept is what the limiter cannot change (see [limiter.Limiter.Reconfigure]).
 func (g *Gateway) Reload(cfg *config.Config, limits limiter.Config) (kept []string, err error) {
 	t, err := newTables(cfg, g.opts.Transport)
+	if err == nil && g.opts.Slots == nil && len(agentsOf(cfg).Agents) > 0 {
+		err = errNoSlots
+	}
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
@@ -26,6 +29,7 @@ func (g *Gateway) Reload(cfg *config.Config, limits limiter.Config) (kept []stri
 	old := g.tables.Load()
 	t.inherit(old)
 	g.tables.Store(t)
+	g.agents.Configure(agentsOf(cfg))
 	old.closeIdle(t)
 	return kept, nil
 }

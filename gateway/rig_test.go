@@ -145,7 +145,7 @@ func newRigOf(t *testing.T, cfg *config.Config, upstream http.HandlerFunc) *rig 
 	behind := &http.Transport{DialContext: r.dial, DisableCompression: true}
 	r.Gateway, err = New(cfg, l, Options{
 		Transport: behind, Logger: log, Registerer: r.registry, Gatherer: r.registry,
-		Store: store.Health, Fleet: peers, Build: "test",
+		Store: store.Health, Slots: store, Fleet: peers, Build: "test",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -161,6 +161,7 @@ func newRigOf(t *testing.T, cfg *config.Config, upstream http.HandlerFunc) *rig 
 		front()
 		r.CloseIdle()
 		back()
+		r.Gateway.Close()
 		l.Close()
 		if err := store.Close(context.Background()); err != nil {
 			t.Errorf("close store: %v", err)

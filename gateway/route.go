@@ -76,7 +76,10 @@ func routes(cfg *config.Config, shared http.RoundTripper) ([]route, error) {
 				errs = append(errs, fmt.Errorf("route %s: there is no upstream %q", r.Path, name))
 				continue
 			}
-			rt.kind, rt.candidates = up.Kind, append(rt.candidates, up)
+			rt.kind = up.Kind
+			if !slices.ContainsFunc(r.Tags, func(tag string) bool { return !up.HasTag(tag) }) {
+				rt.candidates = append(rt.candidates, up)
+			}
 		}
 		if len(rt.candidates) > 0 {
 			table = append(table, rt)

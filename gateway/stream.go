@@ -39,6 +39,10 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
+	if err != nil {
+		resp.Body.Close() // who is granted the agent's slot must find it done with us
+		end.sick = end.sick || !errors.Is(err, errClientLeft) && !errors.Is(err, context.Canceled)
+	}
 	settle(err)
 	if err == nil {
 		setTrailer(x.Header(), resp.Trailer)

@@ -19,21 +19,24 @@ type tables struct {
 	homes   map[limiter.ID]limiter.ID // of users; nil: none has one
 	outage  outage
 	routes  []route
+	fair    limiter.FairConfig // whose turn it is at agents
 
 	spaces   map[string]bool   // beginnings of paths that name a place
 	projects map[string]string // their workspaces
+	names    names             // for people
 }
 
 // newTables returns the tables of cfg. shared carries requests to all
 // upstreams; nil: a connection pool for each. The error lists every mistake.
 func newTables(cfg *config.Config, shared http.RoundTripper) (*tables, error) {
-	t := &tables{cfg: cfg, spaces: spaces(cfg), projects: projects(cfg)}
+	t := &tables{cfg: cfg, spaces: spaces(cfg), projects: projects(cfg), names: namesOf(cfg)}
 	var errs [4]error
 	t.keys, errs[0] = principals(cfg)
 	t.homes, t.outage = homes(cfg, t.keys), outageOf(cfg)
 	t.trusted, errs[1] = prefixes(cfg.Server.TrustedProxies)
 	t.exempt, errs[3] = exemptions(cfg.RateLimiting.Whitelist)
 	t.routes, errs[2] = routes(cfg, shared)
+	t.fair = cfg.Limiter().Fair
 	return t, errors.Join(errs[:]...)
 }
 

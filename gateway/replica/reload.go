@@ -143,7 +143,7 @@ func (r *Replica) adopt(next *config.Config) (waiting []string, err error) {
 		return nil, err
 	}
 	r.cfg.Store(effective)
-	r.share.SetPolicy(limits.OutageOf)
+	r.share.SetPolicy(outageOf(limits))
 	if r.service != nil {
 		r.service.Reconfigure(meaning(effective.RateLimitService))
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/headway-limiter/headway/fleet"
 	"github.com/headway-limiter/headway/fleet/gossip"
 	"github.com/headway-limiter/headway/gateway"
+	"github.com/headway-limiter/headway/gateway/agents"
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/gateway/cost"
 	"github.com/headway-limiter/headway/limiter"
@@ -114,7 +115,7 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	r.gateway, err = gateway.New(cfg, r.limiter, gateway.Options{
 		Cost:   r.cost,
 		Logger: r.log, Registerer: r.registry, Gatherer: r.registry,
-		Store: r.store.Health, Share: r.share.Informed, Fleet: peers, Build: opts.Build, Reload: r.reloader(opts),
+		Store: r.store.Health, Share: r.share.Informed, Slots: r.near, Fleet: peers, Build: opts.Build, Reload: r.reloader(opts),
 	})
 	if err != nil {
 		return nil, err
@@ -178,13 +179,25 @@ func storeOptions(cfg *config.Config) redisstore.Options {
 // alone counts replicas, for one that sees nobody might be one of many.
 func (r *Replica) openShare(limits limiter.Config) (err error) {
 	o := localshare.Options{
-		Inner: r.store, Registry: r.store, Policy: limits.OutageOf, Logger: r.log, Registerer: r.registry,
+		Inner: r.store, Registry: r.store, Policy: outageOf(limits), Logger: r.log, Registerer: r.registry,
 	}
 	if r.node != nil {
 		o.Fleet = r.node
 	}
 	r.share, err = localshare.New(o)
 	return err
+}
+
+// outageOf is what becomes of a dimension while the store is out: as configured, and
+// of agents each replica has its share of the slots, for one that is sent more than it
+// takes helps nobody.
+func outageOf(limits limiter.Config) localshare.Policy {
+	return func(d limiter.Dimension) limiter.OutagePolicy {
+		if d == agents.Dimension {
+			return limiter.LocalShare
+		}
+		return limits.OutageOf(d)
+	}
 }
 
 // openNear puts what needs no store at all in front of the shares.
@@ -323,6 +336,9 @@ func (r *Replica) close(ctx context.Context) error {
 	var errs []error
 	if r.service != nil {
 		r.service.Close(ctx)
+	}
+	if r.gateway != nil {
+		r.gateway.Close()
 	}
 	if r.limiter != nil {
 		r.limiter.Close()
