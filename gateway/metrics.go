@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +23,7 @@ type metrics struct {
 	ratio    *prometheus.HistogramVec
 	panics   prometheus.Counter
 	draining prometheus.Gauge
+	tallies  map[string]*atomic.Int64 // by decision, for people; the keys are fixed
 }
 
 // newMetrics registers the families with reg, if there is one. The duration is
@@ -59,6 +61,10 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 		draining: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "headway_gateway_draining", Help: "1 while this replica is shutting down.",
 		}),
+		tallies: map[string]*atomic.Int64{},
+	}
+	for _, d := range decisions {
+		m.tallies[d] = &atomic.Int64{}
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "headway_build_info", Help: "Always 1; the labels name the running program.",
@@ -75,9 +81,14 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// decide counts a decision: admitted, refused, unauthenticated, unavailable,
-// overloaded, gone or failed.
+// decisions are what may become of a request.
+var decisions = [...]string{"admitted", "refused", "unauthenticated", "unavailable", "overloaded", "gone", "failed"}
+
+// decide counts a decision, one of decisions.
 func (m *metrics) decide(decision, limitType string) {
+	if n := m.tallies[decision]; n != nil {
+		n.Add(1)
+	}
 	m.requests.WithLabelValues(decision, limitType).Inc()
 }
 

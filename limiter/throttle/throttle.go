@@ -308,6 +308,21 @@ func (t *Throttle) Idle(now time.Time) bool {
 	return len(t.open) == 0 && !t.stopped() && !now.Before(t.until) && !now.Before(t.overload)
 }
 
+// Pause says why nothing starts at now, and until when: WhyPaused, WhyOverload or
+// WhyStopped. Empty: it may.
+func (t *Throttle) Pause(now time.Time) (why Why, until time.Time) {
+	until = t.Paused()
+	switch {
+	case t.stopped():
+		return WhyStopped, until
+	case !until.After(now):
+		return "", time.Time{}
+	case t.overload.After(t.until):
+		return WhyOverload, until
+	}
+	return WhyPaused, until
+}
+
 // Paused is until when nothing starts; the past if it does.
 func (t *Throttle) Paused() time.Time {
 	if t.stopped() {
