@@ -1,0 +1,15 @@
+package gateway
+
+import "net/http"
+
+// serveOwn answers what the gateway serves itself, without a route or with a way of
+// its own to its upstreams. False means that the request is to be passed on.
+func (g *Gateway) serveOwn(x *exchange, r *http.Request) bool {
+	switch {
+	case x.asksModels(r):
+		g.serveModels(x, r)
+	default:
+		return false
+	}
+	return true
+}
