@@ -33,7 +33,8 @@ func (h *health) open(now time.Time) bool {
 	return !h.out() || !h.probe && !h.trial && !now.Before(h.until)
 }
 
-// begin notes that a request is sent, and returns whether it is the one on trial.
+// begin notes that a request is sent to an agent that was out, and reports whether it
+// is yet: then that request is the one on trial.
 func (h *health) begin() bool {
 	h.trial = h.out()
 	return h.trial

@@ -15,6 +15,9 @@ const (
 	bidsPerCall = 8
 	// pollFloor is the least rest between two calls that found nothing.
 	pollFloor = 5 * time.Millisecond
+	// pollCeiling is the longest rest, below what the store tells at most: so late is a
+	// slot noticed that came free elsewhere.
+	pollCeiling = 20 * time.Millisecond
 	// callTime is about what a call takes besides.
 	callTime = 2 * time.Millisecond
 	// claimGrace is how long a claim outlives the rest of its replica.
@@ -77,7 +80,8 @@ func (s *Set) pumpLocked(a *agent, now time.Time) {
 	a.calling = true
 	a.calls++
 	call := s.callOf(a, bids)
-	s.running.Go(func() { s.call(a, call, bids) })
+	trial := a.health.out()
+	s.running.Go(func() { s.call(a, call, bids, trial) })
 }
 
 // pressed reports whether somebody asks who may not wait: it has to know now.
@@ -136,8 +140,9 @@ func (w *waiter) itemAt(a *agent) *fairq.TagItem[*waiter] {
 	return nil
 }
 
-// call asks the store for slots of a and tells the waiters.
-func (s *Set) call(a *agent, call limiter.Turns, bids []*waiter) {
+// call asks the store for slots of a and tells the waiters. trial: what is granted shows
+// whether a is well again.
+func (s *Set) call(a *agent, call limiter.Turns, bids []*waiter, trial bool) {
 	v, err := s.store.Turns(context.WithoutCancel(s.ctx), call)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,12 +156,12 @@ func (s *Set) call(a *agent, call limiter.Turns, bids []*waiter) {
 	case err != nil:
 		a.next = now.Add(retryStore)
 	case v.Wait > 0 && v.Wait != limiter.Never:
-		a.next = now.Add(max(v.Wait, pollFloor))
+		a.next = now.Add(min(max(v.Wait, pollFloor), pollCeiling))
 	}
 	if err == nil {
 		a.orderBy(v.Local)
 		for i, w := range bids {
-			s.bidLocked(a, w, v, i)
+			s.bidLocked(a, w, v, i, trial)
 		}
 	}
 	s.heardLocked(a, bids, now)
@@ -175,7 +180,7 @@ func (a *agent) orderBy(local bool) {
 }
 
 // bidLocked carries out what became of the i-th bid, that of w.
-func (s *Set) bidLocked(a *agent, w *waiter, v limiter.TurnsVerdict, i int) {
+func (s *Set) bidLocked(a *agent, w *waiter, v limiter.TurnsVerdict, i int, trial bool) {
 	b := v.Bids[i]
 	if v.Local {
 		b.Finish, b.Since = a.alone.turn(w.Tenant, w.Weight, b.State == limiter.BidGranted)
@@ -190,7 +195,7 @@ func (s *Set) bidLocked(a *agent, w *waiter, v limiter.TurnsVerdict, i int) {
 		return
 	}
 	a.held++
-	trial := a.health.begin()
+	trial = trial && a.health.begin()
 	a.order.Remove(w.itemAt(a), true)
 	s.tellLocked(w, answer{slot: &Slot{set: s, agent: a, local: v.Local, since: time.Now(), trial: trial}})
 }

@@ -1,0 +1,392 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter"
+)
+
+func TestSlotsAreOfTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, agentsOf(3, "a"))
+		var held []*Slot
+		for i := range 3 {
+			held = append(held, r.take(i, want("ann", "a")))
+		}
+		for i := range 3 {
+			w := want("ann", "a")
+			w.Queue = false
+			before := time.Now()
+			_, err := r.sets[i].Acquire(context.Background(), w)
+			var sat *Saturated
+			if !errors.As(err, &sat) || sat.Reason != ReasonCapacity || sat.RetryAfter < time.Second || sat.Down {
+				t.Errorf("replica %d: %+v, want %s", i, err, ReasonCapacity)
+			}
+			if d := time.Since(before); d > 20*time.Millisecond {
+				t.Errorf("replica %d shed after %v, want at once", i, d)
+			}
+		}
+		held[1].Free(false)
+		held[1].Free(false) // has no effect
+		time.Sleep(time.Millisecond)
+		again := r.take(2, want("ann", "a"))
+		for _, s := range []*Slot{held[0], held[2], again} {
+			s.Free(false)
+		}
+	})
+}
+
+// TestShedLeavesNoClaim: one that may not wait holds back nobody.
+func TestShedLeavesNoClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, agentsOf(1, "a"))
+		first := r.take(0, want("ann", "a"))
+		w := want("bob", "a")
+		w.Queue = false
+		if _, err := r.sets[1].Acquire(context.Background(), w); reason(err) != "capacity_exceeded" {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Millisecond) // the claim is withdrawn behind it
+		first.Free(false)
+		r.take(0, want("ann", "a")).Free(false)
+	})
+}
+
+func TestWaitsAreBoundedFromTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := agentsOf(1, "a")
+		c.Timeout = time.Second
+		r := newRig(t, 1, c)
+		slot := r.take(0, want("ann", "a"))
+		for _, before := range []time.Duration{0, 400 * time.Millisecond, time.Second, time.Hour} {
+			w, start := want("bob", "a"), time.Now()
+			w.Waited = before
+			_, err := r.sets[0].Acquire(context.Background(), w)
+			var sat *Saturated
+			if !errors.As(err, &sat) || sat.Reason != ReasonQueueTimeout {
+				t.Fatalf("%v, want %s", err, ReasonQueueTimeout)
+			}
+			left := max(0, time.Second-before)
+			if d := time.Since(start); d < left || d > left+10*time.Millisecond {
+				t.Errorf("having waited %v before, it waited %v more, want %v", before, d, left)
+			}
+			if sat.Waited < before+left {
+				t.Errorf("it says it waited %v, want %v", sat.Waited, before+left)
+			}
+		}
+		slot.Free(false)
+		w := want("bob", "a")
+		w.Waited = time.Hour // what is free may be had all the same
+		r.take(0, w).Free(false)
+	})
+}
+
+func TestLinesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := agentsOf(1, "a", "b")
+		c.Agents[0].Depth, c.Agents[1].Depth = 2, 1
+		r := newRig(t, 1, c)
+		slots := []*Slot{r.take(0, want("ann", "a")), r.take(0, want("ann", "b"))}
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if err := r.run(context.Background(), 0, "bob", want("bob", "a", "b"), time.Millisecond); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		before := time.Now()
+		_, err := r.sets[0].Acquire(context.Background(), want("bob", "a", "b"))
+		if reason(err) != "queue_full" || time.Since(before) > 20*time.Millisecond {
+			t.Errorf("%v after %v, want queue_full at once", err, time.Since(before))
+		}
+		for _, s := range slots {
+			s.Free(false)
+		}
+		all.Wait()
+	})
+}
+
+// TestAnyAgentWillDo: a waiter is served by whichever of its agents is free first, and
+// by none that it did not name.
+func TestAnyAgentWillDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, agentsOf(1, "a", "b", "c"))
+		slots := map[string]*Slot{}
+		for i, name := range []string{"a", "b", "c"} {
+			slots[name] = r.take(i%2, want("ann", name))
+		}
+		var got *Slot
+		var all sync.WaitGroup
+		all.Go(func() { got, _ = r.sets[1].Acquire(context.Background(), want("bob", "a", "b")) })
+		time.Sleep(time.Second)
+		slots["c"].Free(false)
+		time.Sleep(time.Second)
+		if got != nil {
+			t.Fatalf("it got %s, which it did not want", got.Agent())
+		}
+		freed := time.Now()
+		slots["b"].Free(false) // held by replica 1
+		all.Wait()
+		if got == nil || got.Agent() != "b" || time.Since(freed) > 50*time.Millisecond {
+			t.Fatalf("it got %v after %v, want b within 50 ms", got, time.Since(freed))
+		}
+		got.Free(false)
+		slots["a"].Free(false)
+	})
+}
+
+func TestLeastLoadedIsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := agentsOf(4, "a", "b")
+		c.Agents[0].Slots = 2
+		r := newRig(t, 1, c)
+		var got []string
+		var slots []*Slot
+		for range 6 {
+			s := r.take(0, want("ann", "a", "b"))
+			slots, got = append(slots, s), append(got, s.Agent())
+		}
+		if fmt.Sprint(got) != "[a b b a b b]" {
+			t.Errorf("agents of 2 and 4 slots were chosen in the order %v", got)
+		}
+		for _, s := range slots {
+			s.Free(false)
+		}
+	})
+}
+
+func TestWhoLeavesFreesItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := agentsOf(1, "a")
+		c.Agents[0].Depth = 1
+		r := newRig(t, 1, c)
+		slot := r.take(0, want("ann", "a"))
+		ctx, cancel := context.WithCancel(context.Background())
+		left := make(chan error)
+		go func() { _, err := r.sets[0].Acquire(ctx, want("bob", "a")); left <- err }()
+		synctest.Wait()
+		if _, err := r.sets[0].Acquire(context.Background(), want("bob", "a")); reason(err) != "queue_full" {
+			t.Errorf("%v, want queue_full", err)
+		}
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("who left was told %v", err)
+		}
+		if s := r.sets[0].States()[0]; s.Waiting != 0 || s.Held != 1 {
+			t.Errorf("after it left: %+v", s)
+		}
+		slot.Free(false)
+		r.take(0, want("cleo", "a")).Free(false)
+	})
+}
+
+// TestFairAndBusy: 40 requests of two tenants, spread unevenly over three replicas, at
+// one agent of four slots: it is never idle for long, and tenants alternate.
+func TestFairAndBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3, agentsOf(4, "a"))
+		rnd := rand.New(rand.NewPCG(1, 2))
+		begin := time.Now()
+		var all sync.WaitGroup
+		for i := range 40 {
+			tenant := []string{"ann", "bob"}[i%2]
+			all.Go(func() {
+				if err := r.run(context.Background(), min(i%4, 2), tenant, want(tenant, "a"), 400*time.Millisecond+time.Duration(rnd.IntN(200))*time.Millisecond); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		lead, worst := 0, 0
+		for _, s := range r.starts {
+			lead += map[string]int{"ann": 1, "bob": -1}[s.tenant]
+			worst = max(worst, lead, -lead)
+		}
+		last := r.starts[len(r.starts)-1].at // until then somebody waited
+		busy := float64(r.busy) / float64(4*time.Since(begin))
+		t.Logf("peak %d, worst lead %d, p99 of hand-overs %v, busy %.3f of %v, last start after %v", r.peak["a"], worst, p99(r.idle), busy, time.Since(begin), last.Sub(begin))
+		if r.peak["a"] != 4 || worst > 3 || p99(r.idle) > 50*time.Millisecond {
+			t.Errorf("peak %d of 4, one tenant was %d ahead, hand-overs took %v", r.peak["a"], worst, p99(r.idle))
+		}
+	})
+}
+
+func TestWeightsShareSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2, agentsOf(4, "a"))
+		ctx, stop := context.WithTimeout(context.Background(), 60*time.Second)
+		defer stop()
+		var all sync.WaitGroup
+		served := map[string]int{}
+		for i := range 24 {
+			tenant := []string{"heavy", "light"}[i%2]
+			all.Go(func() {
+				w := want(tenant, "a")
+				w.Weight = map[string]float64{"heavy": 3, "light": 1}[tenant]
+				for r.run(ctx, i%2, tenant, w, 200*time.Millisecond) == nil {
+					r.mu.Lock()
+					served[tenant]++
+					r.mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		if ratio := float64(served["heavy"]) / float64(served["light"]); ratio < 2.7 || ratio > 3.3 {
+			t.Errorf("weights of 3 and 1 were served %v", served)
+		}
+		if r.peak["a"] > 4 {
+			t.Errorf("%d ran at once", r.peak["a"])
+		}
+	})
+}
+
+// TestManyAgents: waiters for any of several agents, some of them for all, come and go;
+// nobody is granted two slots, nothing is lost, no agent is overrun.
+func TestManyAgents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const seed = 7
+		c := agentsOf(3, "a", "b", "c")
+		c.Agents[1].Slots = 1
+		r := newRig(t, 4, c)
+		rnd := rand.New(rand.NewPCG(seed, seed))
+		var all sync.WaitGroup
+		sets := [][]string{{"a"}, {"a", "b"}, {"b", "c"}, {"a", "b", "c"}, {"c"}}
+		var mu sync.Mutex
+		outcomes := map[string]int{}
+		for i := range 600 {
+			names, tenant := sets[rnd.IntN(len(sets))], fmt.Sprint(rnd.IntN(5))
+			at, keep, patience := time.Duration(rnd.IntN(20000))*time.Millisecond, time.Duration(rnd.IntN(300))*time.Millisecond, time.Duration(rnd.IntN(5000))*time.Millisecond
+			shed, replica := rnd.IntN(4) == 0, rnd.IntN(4)
+			all.Go(func() {
+				time.Sleep(at)
+				ctx, cancel := context.WithTimeout(context.Background(), patience+keep)
+				defer cancel()
+				w := want(tenant, names...)
+				w.Queue = !shed
+				err := r.run(ctx, replica, tenant, w, keep)
+				mu.Lock()
+				defer mu.Unlock()
+				outcomes[reason(err)]++
+				_ = i
+			})
+		}
+		all.Wait()
+		t.Log(outcomes, r.peak)
+		if r.peak["a"] > 3 || r.peak["b"] > 1 || r.peak["c"] > 3 {
+			t.Errorf("seed %d: peaks %v", seed, r.peak)
+		}
+		if outcomes["<nil>"] < 300 || outcomes["capacity_exceeded"] == 0 {
+			t.Errorf("seed %d: %v", seed, outcomes)
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, agentsOf(1, "a", "b"))
+		slot := r.take(0, want("ann", "a"))
+		told := make(chan error)
+		go func() { _, err := r.sets[0].Acquire(context.Background(), want("bob", "a")); told <- err }()
+		synctest.Wait()
+		r.sets[0].Drain()
+		if err := <-told; !errors.Is(err, ErrDraining) {
+			t.Errorf("a waiter was told %v", err)
+		}
+		if _, err := r.sets[0].Acquire(context.Background(), want("bob", "a")); !errors.Is(err, ErrDraining) {
+			t.Errorf("one that would have to wait was told %v", err)
+		}
+		r.take(0, want("bob", "b")).Free(false)
+		slot.Free(false)
+	})
+}
+
+func TestConfigureLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, agentsOf(1, "a", "b"))
+		a, b := r.take(0, want("ann", "a")), r.take(0, want("ann", "b"))
+		served := make(chan error)
+		go func() { served <- r.run(context.Background(), 0, "bob", want("bob", "a"), time.Millisecond) }()
+		synctest.Wait()
+		r.sets[0].Configure(agentsOf(2, "a")) // one more slot, and b is gone
+		if err := <-served; err != nil {
+			t.Errorf("a waiter was told %v when there was one slot more", err)
+		}
+		r.sets[0].Configure(agentsOf(1, "a"))
+		w := want("bob", "a", "b")
+		w.Queue = false
+		if _, err := r.sets[0].Acquire(context.Background(), w); reason(err) != "capacity_exceeded" {
+			t.Errorf("%v, want capacity_exceeded: b is gone, and a is full", err)
+		}
+		b.Free(false)
+		a.Free(false)
+		time.Sleep(time.Millisecond)
+		r.take(0, want("bob", "a")).Free(false)
+		if n := len(r.sets[0].agents); n != 1 {
+			t.Errorf("%d agents are kept, one is configured", n)
+		}
+	})
+}
+
+// TestGoneAgentServesItsWaiters: those who came for it before are served yet.
+func TestGoneAgentServesItsWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, agentsOf(1, "a"))
+		slot := r.take(0, want("ann", "a"))
+		served := make(chan error)
+		go func() { served <- r.run(context.Background(), 0, "bob", want("bob", "a"), time.Millisecond) }()
+		synctest.Wait()
+		r.sets[0].Configure(Config{Timeout: time.Second})
+		slot.Free(false)
+		if err := <-served; err != nil {
+			t.Errorf("a waiter was told %v", err)
+		}
+	})
+}
+
+func TestStoreOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, agentsOf(1, "a"))
+		r.memory.SetDown(true)
+		w := want("ann", "a")
+		w.Queue = false
+		if _, err := r.sets[0].Acquire(context.Background(), w); !errors.Is(err, limiter.ErrUnavailable) {
+			t.Errorf("%v, want ErrUnavailable", err)
+		}
+		served := make(chan error)
+		go func() { served <- r.run(context.Background(), 0, "ann", want("ann", "a"), time.Millisecond) }()
+		time.Sleep(3 * time.Second)
+		calls := r.stores[0].calls
+		if calls > 100 {
+			t.Errorf("%d calls in 3 s of a store that is out", calls)
+		}
+		r.memory.SetDown(false)
+		before := time.Now()
+		if err := <-served; err != nil || time.Since(before) > 100*time.Millisecond {
+			t.Errorf("who waited for the store got %v after %v", err, time.Since(before))
+		}
+	})
+}
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, agentsOf(1, "a"))
+		slot := r.take(0, want("ann", "a"))
+		told := make(chan error)
+		go func() { _, err := r.sets[0].Acquire(context.Background(), want("bob", "a")); told <- err }()
+		synctest.Wait()
+		r.sets[0].Close()
+		if err := <-told; !errors.Is(err, limiter.ErrUnavailable) {
+			t.Errorf("a waiter was told %v", err)
+		}
+		slot.Free(false)
+	})
+}
