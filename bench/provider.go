@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -65,7 +66,10 @@ type ProviderConfig struct {
 // Provider is a simulated provider with a ledger:
 //
 //	/v1/chat/completions, /v1/completions   JSON, or a stream of events up to [DONE]
-//	/v1/embeddings, /v1/models              JSON
+//	/v1/responses, /v1/messages             JSON, or a stream of typed events
+//	/v1/embeddings, /v1/rerank, /v1/score, /v1/models    JSON
+//	/v1/audio/transcriptions, translations  JSON or typed events, for a form
+//	/v1/audio/speech                        bytes, in pieces or not
 //	GET /ledger, POST /ledger/reset         the ledger; neither is written down in it
 //	anything else                           a small JSON echo of method, path and size
 //
@@ -165,16 +169,21 @@ type input struct {
 	Messages            json.RawMessage `json:"messages"`
 	Prompt              json.RawMessage `json:"prompt"`
 	Input               json.RawMessage `json:"input"`
+	Documents           json.RawMessage `json:"documents"`
+	Text2               json.RawMessage `json:"text_2"`
 	EncodingFormat      string          `json:"encoding_format"`
 	Dimensions          int             `json:"dimensions"`
 
 	size int64 // of the body in bytes
 }
 
-// read takes in the body. Only the paths of the model API have to be JSON.
+// read takes in the body. Only the paths of the model API have to be JSON or a form.
 func (x *exchange) read() (status int, err error) {
 	body := http.MaxBytesReader(x.w, x.r.Body, maxBody)
-	if endpoints[x.r.URL.Path] == nil {
+	kind, params, _ := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
+	if endpoints[x.r.URL.Path] != nil && kind == "multipart/form-data" {
+		err = x.readForm(body, params["boundary"])
+	} else if endpoints[x.r.URL.Path] == nil {
 		x.in.size, err = io.Copy(io.Discard, body)
 	} else {
 		var data []byte
@@ -221,7 +230,7 @@ func (x *exchange) promptTokens() int64 {
 // cost is the tokens of the whole exchange, 1 where there are none.
 func (x *exchange) cost() int64 {
 	switch x.r.URL.Path {
-	case "/v1/chat/completions", "/v1/completions":
+	case "/v1/chat/completions", "/v1/completions", pathResponses, pathMessages:
 		return x.promptTokens() + x.tokens
 	case "/v1/embeddings":
 		return x.promptTokens()
@@ -249,6 +258,14 @@ var endpoints = map[string]func(*exchange){
 	"/v1/chat/completions": (*exchange).complete,
 	"/v1/completions":      (*exchange).complete,
 	"/v1/embeddings":       (*exchange).embed,
+	pathResponses:          (*exchange).respond,
+	pathMessages:           (*exchange).converse,
+	"/v1/rerank":           (*exchange).rank,
+	"/v1/score":            (*exchange).rank,
+	pathSpeech:             (*exchange).speak,
+
+	"/v1/audio/transcriptions": (*exchange).transcribe,
+	"/v1/audio/translations":   (*exchange).transcribe,
 }
 
 func (x *exchange) answer() {
