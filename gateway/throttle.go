@@ -36,7 +36,7 @@ func (g *Gateway) ask(x *exchange, r *http.Request, up *upstream, j job) (*pace.
 		until = x.deadline
 	}
 	pacer := g.pace.Pacer(pace.Account{Upstream: up.Name, URL: up.URL, Model: j.model, Reserve: up.Throttle.Reserve})
-	return pacer.Start(r.Context(), throttle.Cost{Input: j.prompt, Output: j.tokens - j.prompt}, class, until)
+	return pacer.Start(r.Context(), pace.Want{Cost: throttle.Cost{Input: j.prompt, Output: j.tokens - j.prompt}, Class: class, Until: until})
 }
 
 // patience is how long a batch request may wait.
@@ -57,6 +57,12 @@ func (g *Gateway) throttled(grant *limiter.Grant, before *limiter.Refusal, err e
 		return grant.Refused(limiter.ReasonDraining, retryUnavailable), true
 	case !errors.As(err, &refused):
 		return nil, true // the caller left, or its time is up
+	}
+	switch refused.Cause {
+	case pace.Late:
+		return grant.Refused(limiter.ReasonDeadlineExceeded, refused.Wait), true
+	case pace.Full:
+		return grant.Refused(limiter.ReasonQueueFull, refused.Wait), true
 	}
 	reason, wait := limiter.ReasonProviderQuota, refused.Wait
 	switch refused.Why {

@@ -40,6 +40,8 @@ func (a *agenda[T]) first() *tenant[T] {
 	}
 }
 
+func (a *agenda[T]) peek() *tenant[T] { return a.first() }
+
 // begin notes that t's head has its turn.
 func (a *agenda[T]) begin(t *tenant[T]) {
 	a.turns++

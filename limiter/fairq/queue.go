@@ -122,6 +122,19 @@ func (q *Queue[T]) Next(now time.Time) *Item[T] {
 	return it
 }
 
+// Peek returns what Next would, and leaves it where it is. It stays the next while
+// nothing but Peek is called and nobody's rest ends.
+func (q *Queue[T]) Peek(now time.Time) *Item[T] {
+	if now.Before(q.hold) {
+		return nil
+	}
+	q.unpark(now)
+	if q.waiting == len(q.parked) {
+		return nil
+	}
+	return q.sched.peek().head
+}
+
 // Requeue undoes Next after a denial: the item returns to its place, ahead of
 // every waiter of its tenant that came later, and the turn is given back. If
 // notBefore is after now the tenant leaves the round until then, for its head

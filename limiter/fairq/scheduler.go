@@ -73,6 +73,8 @@ type membership[T any] interface {
 
 // turns is who is served, and what it pays.
 type turns[T any] interface {
+	// peek returns the tenant that take would serve.
+	peek() *tenant[T]
 	// take unlinks the head item of the tenant whose turn it is, charges it and
 	// notes in it.taken how to undo that. Somebody in the round has items. A
 	// tenant that is empty now is outside unless it must be remembered.

@@ -60,6 +60,15 @@ func (s *swrr[T]) first() *tenant[T] {
 	return best.front
 }
 
+// peek begins a turn and takes it back.
+func (s *swrr[T]) peek() *tenant[T] {
+	per := s.earn()
+	t := s.first()
+	s.unearn(receipt{turn: s.turns, per: per})
+	s.turns--
+	return t
+}
+
 // take serves the head item of the tenant whose turn it is for one turn.
 func (s *swrr[T]) take() (*Item[T], *tenant[T]) {
 	per := s.earn()

@@ -107,8 +107,14 @@ func (p *pair) step(op byte) error {
 		p.q.Push(p.now, p.items[id], name, weight, cost)
 		p.w.push(p.twins[id])
 	case 2, 3: // next
+		head := p.q.Peek(p.now)
+		if p.q.Peek(p.now) != head {
+			return fmt.Errorf("a second look sees another")
+		}
 		got, want := p.q.Next(p.now), p.w.next(p.now)
 		switch {
+		case got != head:
+			return fmt.Errorf("next: got %v after a look at %v", got, head)
 		case (got == nil) != (want == nil):
 			return fmt.Errorf("next: got %v, want %v", got, want)
 		case got != nil && got.Value != want.id:

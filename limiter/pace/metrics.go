@@ -21,6 +21,11 @@ type metrics struct {
 	paused, unknown *prometheus.CounterVec
 
 	left, reserve, age *prometheus.Desc
+
+	expired, full      *prometheus.CounterVec // of batch work
+	served, weighed    *prometheus.CounterVec
+	depth, old, idling *prometheus.Desc
+	tenants            names
 }
 
 func newMetrics() *metrics {
@@ -29,6 +34,12 @@ func newMetrics() *metrics {
 	}
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("headway_throttle_"+name, help, labels, nil)
+	}
+	batch := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "headway", Subsystem: "batch", Name: name, Help: help}, []string{label})
+	}
+	gauges := func(name, help, label string) *prometheus.Desc {
+		return prometheus.NewDesc("headway_batch_"+name, help, []string{label}, nil)
 	}
 	return &metrics{
 		refused:  counter("refused_total", "Starts that would have had to wait too long, by priority and reason.", "upstream", "priority", "reason"),
@@ -39,13 +50,22 @@ func newMetrics() *metrics {
 		left:     gauge("remaining", "What is known to be left of the provider's quota, less what this replica has under way.", "upstream", "unit"),
 		reserve:  gauge("reserve", "The part of the quota that batch work leaves alone.", "upstream", "unit"),
 		age:      gauge("snapshot_age_seconds", "Age of the newest word of the provider's.", "upstream"),
+
+		expired: batch("expired_total", "Batch requests dropped because their deadline had passed; they used nothing.", "upstream"),
+		full:    batch("queue_full_total", "Batch requests refused because too many of their tenant waited.", "upstream"),
+		served:  batch("served_cost_total", "Tokens that batch requests have used, by tenant, hashed; those of many others as other.", "tenant"),
+		weighed: batch("served_cost_by_weight_total", "The same divided by the tenant's weight: it grows alike for all that wait.", "tenant"),
+		depth:   gauges("depth", "Batch requests that wait for the provider.", "upstream"),
+		old:     gauges("oldest_age_seconds", "For how long the one waits that came first.", "upstream"),
+		idling:  gauges("stopped_seconds", "For how long batch requests have waited with none of them started: interactive ones, or a pause, take all.", "upstream"),
+		tenants: names{},
 	}
 }
 
 // register registers all of m.
 func (m *metrics) register(r prometheus.Registerer) error {
 	var errs []error
-	for _, c := range []prometheus.Collector{m.refused, m.waited, m.provider, m.paused, m.unknown, m} {
+	for _, c := range []prometheus.Collector{m.refused, m.waited, m.provider, m.paused, m.unknown, m.expired, m.full, m.served, m.weighed, m} {
 		errs = append(errs, r.Register(c))
 	}
 	return errors.Join(errs...)
@@ -53,6 +73,48 @@ func (m *metrics) register(r prometheus.Registerer) error {
 
 // priorities name classes.
 var priorities = [...]string{throttle.Interactive: "interactive", throttle.Batch: "batch"}
+
+// maxTenantSeries bounds the tenants with a series of their own.
+const maxTenantSeries = 100
+
+// names are the tenants that have a series of their own. Counters cannot move
+// between series, so first come stays.
+type names map[string]bool
+
+// of is the label of a tenant.
+func (n names) of(tenant string) string {
+	switch {
+	case tenant == "":
+		return "none"
+	case n[tenant]:
+	case len(n) >= maxTenantSeries:
+		return "other"
+	}
+	n[tenant] = true
+	return tenant
+}
+
+// serve counts what a batch request has used.
+func (m *metrics) serve(w *waiter, cost float64) {
+	if w.Class != throttle.Batch {
+		return
+	}
+	m.set.naming.Lock()
+	name := m.tenants.of(w.Tenant)
+	m.set.naming.Unlock()
+	m.served.WithLabelValues(name).Add(cost)
+	m.weighed.WithLabelValues(name).Add(cost / w.Weight)
+}
+
+// refuse counts a refusal.
+func (p *Pacer) refuse(w *waiter, r *Refused) {
+	p.count(p.set.metrics.refused, w.Class, r.Why)
+	if r.Cause == Full {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.set.metrics.full.WithLabelValues(p.upstream).Inc()
+	}
+}
 
 // count counts a wait or a refusal.
 func (p *Pacer) count(c *prometheus.CounterVec, class throttle.Class, why throttle.Why) {
@@ -74,21 +136,26 @@ func (m *metrics) answered(upstream string, r quota.Reading, class quota.Class) 
 }
 
 // Describe implements prometheus.Collector.
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.left; ch <- m.reserve; ch <- m.age }
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.left, m.reserve, m.age, m.depth, m.old, m.idling} {
+		ch <- d
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	type series struct{ upstream, unit string }
-	least, ages := map[series]throttle.Status{}, map[string]time.Duration{}
+	least, ages, queues := map[series]throttle.Status{}, map[string]time.Duration{}, map[string]queue{}
 	now := time.Now()
 	for _, p := range m.set.all() {
 		p.mu.Lock()
-		upstream, all := p.upstream, p.throttle.Status(now)
+		upstream, all, q := p.upstream, p.throttle.Status(now), p.queueLocked(now)
 		p.mu.Unlock()
+		if upstream == "" {
+			continue
+		}
+		queues[upstream] = queues[upstream].and(q)
 		for _, s := range all {
-			if upstream == "" {
-				continue
-			}
 			at := series{upstream, unitOf(s.Unit)}
 			if was, ok := least[at]; !ok || s.Left/float64(s.Limit) < was.Left/float64(was.Limit) {
 				least[at] = s
@@ -98,13 +165,45 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
+	gauge := func(d *prometheus.Desc, x float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, labels...)
+	}
 	for at, s := range least {
-		ch <- prometheus.MustNewConstMetric(m.left, prometheus.GaugeValue, math.Floor(s.Left), at.upstream, at.unit)
-		ch <- prometheus.MustNewConstMetric(m.reserve, prometheus.GaugeValue, s.Reserve, at.upstream, at.unit)
+		gauge(m.left, math.Floor(s.Left), at.upstream, at.unit)
+		gauge(m.reserve, s.Reserve, at.upstream, at.unit)
 	}
 	for upstream, age := range ages {
-		ch <- prometheus.MustNewConstMetric(m.age, prometheus.GaugeValue, age.Seconds(), upstream)
+		gauge(m.age, age.Seconds(), upstream)
 	}
+	for upstream, q := range queues {
+		gauge(m.depth, float64(q.depth), upstream)
+		gauge(m.old, q.oldest.Seconds(), upstream)
+		gauge(m.idling, q.stopped.Seconds(), upstream)
+	}
+}
+
+// queue is the state of a backlog.
+type queue struct {
+	depth           int
+	oldest, stopped time.Duration
+}
+
+// and joins the backlogs of an upstream's models.
+func (q queue) and(o queue) queue {
+	return queue{q.depth + o.depth, max(q.oldest, o.oldest), max(q.stopped, o.stopped)}
+}
+
+// queueLocked describes p's backlog.
+func (p *Pacer) queueLocked(now time.Time) (q queue) {
+	if q.depth = p.backlog.queue.Len(); q.depth > 0 {
+		since := p.backlog.oldest()
+		q.oldest = now.Sub(since)
+		q.stopped = q.oldest
+		if p.batch.After(since) {
+			q.stopped = now.Sub(p.batch)
+		}
+	}
+	return q
 }
 
 // unitOf names a unit; providers may invent some.

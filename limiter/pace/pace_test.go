@@ -47,7 +47,7 @@ func silence(retry time.Duration) quota.Reading {
 // start has to be allowed at once.
 func start(t *testing.T, p *Pacer) *Run {
 	t.Helper()
-	run, err := p.Start(t.Context(), throttle.Cost{}, throttle.Interactive, time.Now())
+	run, err := p.Start(t.Context(), Want{Until: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestLines(t *testing.T) {
 		var all sync.WaitGroup
 		for i, class := range []throttle.Class{throttle.Batch, throttle.Interactive, throttle.Batch, throttle.Interactive} {
 			all.Go(func() {
-				run, err := p.Start(t.Context(), throttle.Cost{}, class, begun.Add(time.Minute))
+				run, err := p.Start(t.Context(), Want{Class: class, Until: begun.Add(time.Minute)})
 				if err != nil {
 					t.Error(err)
 					return
@@ -85,7 +85,7 @@ func TestLines(t *testing.T) {
 		if !slices.Equal(order, want) {
 			t.Errorf("order %q, want %q", order, want)
 		}
-		if p.firstLocked() != nil || !p.throttle.Idle(time.Now()) {
+		if p.firstLocked(time.Now()) != nil || !p.throttle.Idle(time.Now()) {
 			t.Error("somebody is left")
 		}
 	})
@@ -99,21 +99,21 @@ func TestGivesUp(t *testing.T) {
 		start(t, p).Answered(silence(5*time.Second), quota.ClassQuota)
 		begun := time.Now()
 		var refused *Refused
-		_, err := p.Start(t.Context(), throttle.Cost{}, throttle.Interactive, begun.Add(time.Second))
+		_, err := p.Start(t.Context(), Want{Until: begun.Add(time.Second)})
 		if !errors.As(err, &refused) || refused.Why != throttle.WhyPaused || refused.Wait != 5*time.Second || time.Since(begun) != 0 {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var first, second, third error
 		var all sync.WaitGroup
-		all.Go(func() { _, first = p.Start(ctx, throttle.Cost{}, throttle.Interactive, begun.Add(10*time.Second)) })
+		all.Go(func() { _, first = p.Start(ctx, Want{Until: begun.Add(10 * time.Second)}) })
 		synctest.Wait()
 		all.Go(func() {
-			_, second = p.Start(t.Context(), throttle.Cost{}, throttle.Interactive, begun.Add(2*time.Second))
+			_, second = p.Start(t.Context(), Want{Until: begun.Add(2 * time.Second)})
 		})
 		all.Go(func() {
 			var run *Run
-			run, third = p.Start(t.Context(), throttle.Cost{}, throttle.Batch, begun.Add(10*time.Second))
+			run, third = p.Start(t.Context(), Want{Class: throttle.Batch, Until: begun.Add(10 * time.Second)})
 			run.Failed()
 		})
 		synctest.Wait()
@@ -139,7 +139,7 @@ func TestDrain(t *testing.T) {
 		var err error
 		var all sync.WaitGroup
 		all.Go(func() {
-			_, err = p.Start(t.Context(), throttle.Cost{}, throttle.Batch, time.Now().Add(time.Minute))
+			_, err = p.Start(t.Context(), Want{Class: throttle.Batch, Until: time.Now().Add(time.Minute)})
 		})
 		synctest.Wait()
 		s.Drain()
@@ -198,7 +198,7 @@ func TestFleetPauses(t *testing.T) {
 		end := refused.Add(4 * time.Second)
 		for time.Now().Before(end) {
 			for i, p := range pacers {
-				if run, err := p.Start(t.Context(), throttle.Cost{}, throttle.Interactive, time.Now()); err == nil {
+				if run, err := p.Start(t.Context(), Want{Until: time.Now()}); err == nil {
 					t.Fatalf("replica %d starts %v after the refusal", i, time.Since(refused))
 				} else {
 					run.Failed()
@@ -211,7 +211,7 @@ func TestFleetPauses(t *testing.T) {
 		var all sync.WaitGroup
 		for _, p := range pacers {
 			all.Go(func() {
-				run, err := p.Start(t.Context(), throttle.Cost{}, throttle.Interactive, end.Add(3*time.Second))
+				run, err := p.Start(t.Context(), Want{Until: end.Add(3 * time.Second)})
 				if err != nil {
 					t.Error(err)
 					return
@@ -340,13 +340,22 @@ func TestMetrics(t *testing.T) {
 		run.Answered(r, quota.ClassOK) // once
 		run.Settled(throttle.Cost{})
 		start(t, p).Answered(silence(2*time.Second), quota.ClassQuota)
-		_, _ = p.Start(t.Context(), throttle.Cost{}, throttle.Interactive, time.Now())
-		probe, err := p.Start(t.Context(), throttle.Cost{}, throttle.Batch, time.Now().Add(time.Minute))
+		_, _ = p.Start(t.Context(), Want{Until: time.Now()})
+		probe, err := p.Start(t.Context(), Want{Class: throttle.Batch, Until: time.Now().Add(time.Minute)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		probe.Failed()
 		want := `
+# HELP headway_batch_depth Batch requests that wait for the provider.
+# TYPE headway_batch_depth gauge
+headway_batch_depth{upstream="up"} 0
+# HELP headway_batch_oldest_age_seconds For how long the one waits that came first.
+# TYPE headway_batch_oldest_age_seconds gauge
+headway_batch_oldest_age_seconds{upstream="up"} 0
+# HELP headway_batch_stopped_seconds For how long batch requests have waited with none of them started: interactive ones, or a pause, take all.
+# TYPE headway_batch_stopped_seconds gauge
+headway_batch_stopped_seconds{upstream="up"} 0
 # HELP headway_throttle_paused_seconds_total Time for which nothing may start, counted when a pause begins or becomes longer.
 # TYPE headway_throttle_paused_seconds_total counter
 headway_throttle_paused_seconds_total{upstream="up"} 2
@@ -390,7 +399,7 @@ func TestManyAtOnce(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(i%17) * 7 * time.Millisecond)
 				class := throttle.Class(i % 2)
-				run, err := p.Start(t.Context(), throttle.Cost{}, class, begun.Add(90*time.Second))
+				run, err := p.Start(t.Context(), Want{Class: class, Until: begun.Add(90 * time.Second)})
 				if err != nil {
 					return
 				}
@@ -407,7 +416,7 @@ func TestManyAtOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if served < 100 || len(p.throttle.Status(time.Now())) != 1 || p.firstLocked() != nil {
+		if served < 100 || len(p.throttle.Status(time.Now())) != 1 || p.firstLocked(time.Now()) != nil {
 			t.Errorf("%d served", served)
 		}
 	})

@@ -32,9 +32,12 @@ var ErrDraining = errors.New("pace: this replica is leaving")
 // goroutine.
 type Set struct {
 	metrics  *metrics
-	urgent   atomic.Pointer[func()] // nil: nobody has to know at once
+	urgent   atomic.Pointer[func()]        // nil: nobody has to know at once
+	expired  atomic.Pointer[func(Expired)] // nil: nobody wants to know
 	draining chan struct{}
 	drain    sync.Once
+
+	naming sync.Mutex // guards the names of tenants in metrics; may be taken inside a Pacer's
 
 	mu      sync.Mutex // taken before a Pacer's
 	pacers  map[string]*Pacer
@@ -56,6 +59,17 @@ func NewSet(r prometheus.Registerer) (*Set, error) {
 // OnUrgent has f called whenever the other replicas should hear of something at
 // once. f must not block.
 func (s *Set) OnUrgent(f func()) { s.urgent.Store(&f) }
+
+// Expired tells of batch work that was dropped because its deadline had passed. It
+// used nothing.
+type Expired struct {
+	Upstream string
+	Tenant   string // as in Want
+	Waited   time.Duration
+}
+
+// OnExpired has f called for each. f must not block, nor call the Set.
+func (s *Set) OnExpired(f func(Expired)) { s.expired.Store(&f) }
 
 // Drain turns away those who wait, and from now on who would have to.
 func (s *Set) Drain() { s.drain.Do(func() { close(s.draining) }) }
@@ -90,7 +104,7 @@ func (s *Set) Pacer(a Account) *Pacer {
 	s.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.upstream, p.used = a.Upstream, time.Now()
+	p.upstream, p.model, p.used = a.Upstream, a.Model, time.Now()
 	p.throttle.Configure(c)
 	return p
 }
@@ -117,7 +131,7 @@ func (s *Set) atLocked(name string, now time.Time) *Pacer {
 func (s *Set) addLocked(name string) *Pacer {
 	p := s.pacers[name]
 	if p == nil {
-		p = &Pacer{set: s, throttle: throttle.New(throttle.Config{}), used: time.Now()}
+		p = &Pacer{set: s, backlog: newBacklog(), throttle: throttle.New(throttle.Config{}), used: time.Now()}
 		p.throttle.Fleet(s.members, s.leads)
 		s.pacers[name] = p
 	}
@@ -147,7 +161,7 @@ func (s *Set) Members(members int, leads bool) {
 	for _, p := range s.all() {
 		p.mu.Lock()
 		p.throttle.Fleet(members, leads)
-		p.wakeLocked()
+		p.wakeLocked(time.Now())
 		p.mu.Unlock()
 	}
 }
