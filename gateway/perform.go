@@ -63,8 +63,11 @@ func (g *Gateway) serveFiles(x *exchange, r *http.Request, outer string) {
 // the status.
 func Complain(w http.ResponseWriter, r *http.Request, status int, code, message string) {
 	f := failure{status: status, kind: kindInvalid, code: code, message: message}
-	if status >= http.StatusInternalServerError {
+	switch {
+	case status >= http.StatusInternalServerError:
 		f.kind, f.retry = kindServer, retryUnavailable
+	case status == http.StatusTooManyRequests:
+		f.kind = kindLimit
 	}
 	f.write(w, r)
 }

@@ -9,8 +9,8 @@
 --
 -- Reply: ms until there may be more (-1: nothing is known of; 0: now); how many jobs
 -- lost their replica since the last call; then of each job a list: batch, number,
--- claim, how often it went back, estimated cost, line, endpoint, key, user, ms left
--- until its deadline. A claim's number is larger than all before it.
+-- claim, how often it went back, estimated cost, line, endpoint, key, user, place, ms
+-- left until its deadline. A claim's number is larger than all before it.
 --
 -- Each turn is the tenant's with the least start tag (see prelude_jobturn), and moves
 -- it on by cost / weight. Inside a tenant, jobs that went back come first, then those

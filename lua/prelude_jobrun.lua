@@ -43,7 +43,7 @@ end
 -- job_claimed writes a claim down, and tells of its job.
 local function job_claimed(tenant, batch, i, lease)
   local job, b = batch .. '/' .. i, job_key('b', batch)
-  local f = redis.call('HMGET', b, 'file', 'endpoint', 'key', 'user', 'expires')
+  local f = redis.call('HMGET', b, 'file', 'endpoint', 'key', 'user', 'place', 'expires')
   local at = 10 * tonumber(i)
   local cost = tonumber(redis.call('GETRANGE', job_key('c', batch), job_text(at), job_text(at + 9))) or 1
   local claim = job_count('claims')
@@ -53,7 +53,8 @@ local function job_claimed(tenant, batch, i, lease)
   job_keep(ROOT .. 'runs', LIFE)
   return {
     batch, tonumber(i), claim, tonumber(redis.call('HGET', job_key('e', batch), i) or '0'), cost,
-    redis.call('HGET', job_key('l', f[1]), i) or '', f[2], f[3], f[4], tonumber(f[5]) - job_now,
+    redis.call('HGET', job_key('l', f[1]), i) or '', f[2], f[3], f[4], f[5],
+    tonumber(f[6]) - job_now,
   }
 end
 

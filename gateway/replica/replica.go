@@ -21,6 +21,7 @@ import (
 	"github.com/headway-limiter/headway/fleet/gossip"
 	"github.com/headway-limiter/headway/gateway"
 	"github.com/headway-limiter/headway/gateway/agents"
+	"github.com/headway-limiter/headway/gateway/batch"
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/gateway/cost"
 	"github.com/headway-limiter/headway/limiter"
@@ -60,7 +61,8 @@ type Replica struct {
 	limiter  *limiter.Limiter
 	cost     *cost.Estimator
 	gateway  *gateway.Gateway
-	service  *service // nil without a rate limit service
+	service  *service       // nil without a rate limit service
+	batch    *batch.Service // nil without files and batches
 
 	api, admin *server
 	failed     chan error
@@ -112,7 +114,12 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 		return nil, err
 	}
 	r.cost = cost.New(true)
+	files, err := r.openBatch()
+	if err != nil {
+		return nil, err
+	}
 	r.gateway, err = gateway.New(cfg, r.limiter, gateway.Options{
+		Files:  files,
 		Cost:   r.cost,
 		Logger: r.log, Registerer: r.registry, Gatherer: r.registry,
 		Store: r.store.Health, Share: r.share.Informed, Slots: r.near, Fleet: peers, Build: opts.Build, Reload: r.reloader(opts),
@@ -133,6 +140,7 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	if err := r.openReloads(opts, peers); err != nil {
 		return nil, err
 	}
+	r.startBatch()
 	r.log.Info("replica ready", "name", name, "listen", r.URL(), "admin", r.AdminURL(), "gossip", r.GossipAddr())
 	return r, nil
 }
@@ -312,6 +320,7 @@ func (r *Replica) Failed() <-chan error { return r.failed }
 func (r *Replica) Shutdown(ctx context.Context) (err error) {
 	r.end.Do(func() {
 		r.gateway.Drain()
+		r.drainBatch()
 		drain := r.cfg.Load().Server.Drain
 		select {
 		case <-time.After(drain.Delay):
@@ -323,6 +332,7 @@ func (r *Replica) Shutdown(ctx context.Context) (err error) {
 			err = fmt.Errorf("replica: requests still running after %v were cut off: %w", drain.Grace, err)
 			r.api.Close()
 		}
+		r.closeBatch(grace)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
 		err = errors.Join(err, r.close(last))
@@ -333,6 +343,7 @@ func (r *Replica) Shutdown(ctx context.Context) (err error) {
 // close ends what has been opened so far.
 func (r *Replica) close(ctx context.Context) error {
 	r.closeReloads()
+	r.closeBatch(ctx)
 	var errs []error
 	if r.service != nil {
 		r.service.Close(ctx)

@@ -1,0 +1,2 @@
+// Package batch is work that outlives connections and replicas.
+package batch
