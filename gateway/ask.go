@@ -13,8 +13,8 @@ import (
 )
 
 // ask is what the members of a request object say about its cost. The names are
-// those of OpenAI's completions, chat, responses and embeddings, and of what
-// other providers call the same.
+// those of OpenAI's completions, chat, responses and embeddings, of what other
+// providers call the same, and of reranking and scoring.
 type ask struct {
 	model      string
 	badModel   bool
@@ -27,15 +27,16 @@ type ask struct {
 // askNames are the members that readAsk knows: first those that the prompt is in,
 // of which the last few are read as they are written.
 var askNames = []string{
-	"messages", "prompt", "input", "instructions", "system", "tools", "functions", "response_format",
+	"messages", "prompt", "input", "instructions", "system", "query", "documents", "text_1", "text_2",
+	"tools", "functions", "response_format",
 	"model", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of",
 }
 
 // Parts of askNames.
 const (
 	messagesName = 0 // place of "messages"
-	firstWritten = 5 // place of "tools"
-	promptNames  = 8
+	firstWritten = 9 // place of "tools"
+	promptNames  = 12
 )
 
 // miswritten reports whether a name is a known one but for the case of its
@@ -105,10 +106,16 @@ func (a ask) query(path string, cfg *config.Config) cost.Query {
 	return q
 }
 
+// silent are the ends of paths whose requests make no model write text. What they
+// cost is their input; of speech, too, which is priced by what is spoken.
+var silent = map[string]bool{
+	"embeddings": true, "moderations": true, "rerank": true, "score": true,
+	"speech": true, "transcriptions": true, "translations": true, "count_tokens": true,
+}
+
 // generates reports whether requests to a path make the model write text.
 func generates(path string) bool {
-	last := path[strings.LastIndexByte(path, '/')+1:]
-	return last != "embeddings" && last != "moderations" && last != "rerank"
+	return !silent[path[strings.LastIndexByte(path, '/')+1:]]
 }
 
 // walk goes through the values that a prompt is in.

@@ -43,17 +43,21 @@ type body struct {
 	stream io.Reader // nil: held is all there is
 	length int64     // -1: unknown
 	most   config.Size
+	form   *formScanner // reads along with stream; nil: it is no form
 }
 
 // estimate reads what a request will cost. For upstreams of kind openai the
 // body is buffered and has to be a JSON object, unless its type says that it
 // is media or a form with files; other bodies are not looked at.
 func (g *Gateway) estimate(x *exchange, r *http.Request, rt *route) (job, *failure) {
+	if s := newFormScanner(r.Header); s != nil && rt.kind == config.KindOpenAI && r.ContentLength != 0 && !startsObject(r) {
+		return g.form(x, r, rt, s)
+	}
 	if rt.kind != config.KindOpenAI || r.ContentLength == 0 || (opaque(r.Header) && !startsObject(r)) {
 		b, wrong := passing(r, x.cfg.Server.MaxUpload)
 		return job{body: b, candidates: rt.candidates}, wrong
 	}
-	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+	if encoded(r.Header) {
 		return job{}, &encodedBody
 	}
 	data, wrong := readBody(r, x.cfg.Server.MaxBody)
@@ -83,6 +87,12 @@ func (g *Gateway) estimate(x *exchange, r *http.Request, rt *route) (job, *failu
 	j.model, j.tokens, j.prompt = asked.model, e.Total(), e.Input
 	j.guess = guess{how: e.How, text: q.Text.Bytes(), alone: q.Fixed == 0}
 	return j, nil
+}
+
+// encoded reports whether a body cannot be read as it is.
+func encoded(h http.Header) bool {
+	e := h.Get("Content-Encoding")
+	return e != "" && !strings.EqualFold(e, "identity")
 }
 
 // passing prepares a body that is not looked at: streamed, but for small ones.
@@ -155,13 +165,19 @@ func readBody(r *http.Request, most config.Size) ([]byte, *failure) {
 	buf.Grow(int(min(max(r.ContentLength, 0), maxPromise)) + bytes.MinRead)
 	_, err := buf.ReadFrom(io.LimitReader(r.Body, int64(most)+1))
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &slowBody
 	case err != nil:
-		return nil, &badBody
+		return nil, unread(err)
 	case int64(buf.Len()) > int64(most):
 		f := bodyTooLarge(most)
 		return nil, &f
 	}
 	return buf.Bytes(), nil
+}
+
+// unread words an error of reading a body.
+func unread(err error) *failure {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &slowBody
+	}
+	return &badBody
 }

@@ -50,6 +50,7 @@ var errUpload = errors.New("gateway: the request body is too large")
 func broken(ctx context.Context, err error, most config.Size) (failure, bool) {
 	cause := context.Cause(ctx)
 	var timeout net.Error
+	var stray *strayModel
 	switch {
 	case errors.Is(cause, errNoHeader), errors.Is(cause, errTotal):
 		return upstreamTimeout, true
@@ -57,6 +58,8 @@ func broken(ctx context.Context, err error, most config.Size) (failure, bool) {
 		return canceled, false // the client is gone
 	case errors.Is(err, errUpload):
 		return bodyTooLarge(most), false
+	case errors.As(err, &stray):
+		return unknownModel(stray.model), false
 	case errors.Is(err, errClientBody):
 		return badBody, false
 	case errors.As(err, &timeout) && timeout.Timeout():
@@ -80,6 +83,9 @@ func outbound(ctx context.Context, x *exchange, r *http.Request, up *upstream, b
 		Header: endToEnd(r.Header),
 		Host:   base.Host,
 	}).WithContext(ctx)
+	if b.form != nil {
+		b.form.up = up
+	}
 	setBody(out, b, dog)
 	h := out.Header
 	x.setCredential(h, up)

@@ -22,8 +22,8 @@ func rigOf(t *testing.T, text string, upstream http.HandlerFunc) *rig {
 const twoWithModels = `
 keys: [{id: a, key: secret-a, user: ann, team: acme}]
 upstreams:
-  - {name: one, url: "http://one.test", models: [small, "org/big"]}
-  - {name: two, url: "http://two.test", models: [small, other]}
+  - {name: one, url: "http://one.test", slots: 4, models: [small, "org/big"]}
+  - {name: two, url: "http://two.test", slots: 4, models: [small, other]}
   - {name: any, url: "http://any.test"}
   - {name: plain, url: "http://plain.test", kind: http}
 `
