@@ -13,6 +13,9 @@ import (
 // serve answers one request: where it stands, who asks, for what, at which cost; may it start;
 // pass it on; settle.
 func (g *Gateway) serve(x *exchange, r *http.Request) {
+	if g.serveWorkspaces(x, r) {
+		return
+	}
 	outer := r.URL.Path
 	r, wrong := x.locate(r)
 	if wrong != nil {

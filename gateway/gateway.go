@@ -13,6 +13,7 @@ import (
 	"github.com/headway-limiter/headway/gateway/agents"
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/gateway/cost"
+	"github.com/headway-limiter/headway/gateway/workspace"
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/pace"
 )
@@ -40,6 +41,9 @@ type Options struct {
 	Slots agents.Store
 	// AgentFleet tells what other replicas say of agents; nil: nothing is known.
 	AgentFleet agents.Fleet
+	// Workspaces knows the settings of workspaces; nil: what the configuration
+	// begins with is never read or changed, so all of them queue.
+	Workspaces *workspace.Set
 	// Fleet tells them about the other replicas; nil: none.
 	Fleet limiter.Fleet
 	Build string // version of the program
@@ -62,12 +66,14 @@ type Gateway struct {
 	metrics *metrics
 	pace    *pace.Set // of providers
 	agents  *agents.Set
-	api     http.Handler
-	admin   http.Handler
-	spread  jitter // of waits; tests make it constant
+	// workspaces is that of the options, or one that knows nothing.
+	workspaces *workspace.Set
+	api        http.Handler
+	admin      http.Handler
+	spread     jitter // of waits; tests make it constant
 	// performs serves what the gateway asks of itself: api without its router.
 	performs http.Handler
-	recent  recent // refusals
+	recent   recent // refusals
 
 	listeners atomic.Int64  // of live events
 	drained   chan struct{} // closed when draining begins
@@ -93,6 +99,9 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 	g := &Gateway{
 		limiter: l, opts: opts, log: opts.Logger,
 		spread: spread, drained: make(chan struct{}),
+	}
+	if g.workspaces = opts.Workspaces; g.workspaces == nil {
+		g.workspaces = workspace.New(workspace.Options{Seeds: workspace.Seeds(cfg), Logger: g.log})
 	}
 	t, wrong := newTables(cfg, opts.Transport)
 	if opts.Slots == nil && len(agentsOf(cfg).Agents) > 0 {

@@ -94,7 +94,7 @@ func spaces(cfg *config.Config) map[string]bool {
 }
 
 // isAgent reports whether requests may be sent to an upstream directly.
-func isAgent(u config.Upstream) bool { return u.Kind == config.KindOpenAI }
+func isAgent(u config.Upstream) bool { return u.IsAgent() }
 
 // projects is the workspace of each project.
 func projects(cfg *config.Config) map[string]string {
@@ -138,5 +138,6 @@ func unknownPlace(kind, id string) failure {
 // not on a direct path, and elsewhere as the workspace says. A workspace that
 // never said, or whose document cannot be read, queues.
 func (g *Gateway) queues(_ context.Context, x *exchange) bool {
-	return x.place.direct == ""
+	p := x.place
+	return p.direct == "" && (p.workspace == "" || g.workspaces.Queues(p.workspace))
 }

@@ -18,10 +18,11 @@ keys:
   - {id: a, key: secret-a, user: ann, workspaces: [{id: acme, role: owner}, {id: other, role: member}], workspace: other}
   - {id: b, key: secret-b, user: bob, workspaces: [{id: other, role: member}]}
   - {id: c, key: secret-c, user: cyd}
+  - {id: m, key: secret-m, user: max, workspaces: [{id: acme, role: manager}]}
 workspaces: [{id: acme, name: Acme}, {id: other}]
 projects: [{id: p1, workspace: acme}, {id: p2, workspace: other}]
 upstreams:
-  - {name: llm, url: "http://upstream.test/base", credential: upstream-secret}
+  - {name: llm, url: "http://upstream.test/base", credential: upstream-secret, slots: 4, models: [m, n]}
   - {name: plain, url: "http://upstream.test", kind: http}
 routes:
   - {path: /v1/*, upstream: llm}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/gateway/workspace"
 	"github.com/headway-limiter/headway/limiter"
 )
 
@@ -29,6 +30,7 @@ func (g *Gateway) Reload(cfg *config.Config, limits limiter.Config) (kept []stri
 	old := g.tables.Load()
 	t.inherit(old)
 	g.tables.Store(t)
+	g.workspaces.Declare(workspace.Seeds(cfg))
 	g.agents.Configure(agentsOf(cfg))
 	old.closeIdle(t)
 	return kept, nil

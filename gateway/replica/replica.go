@@ -24,6 +24,7 @@ import (
 	"github.com/headway-limiter/headway/gateway/batch"
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/gateway/cost"
+	"github.com/headway-limiter/headway/gateway/workspace"
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/localshare"
 	"github.com/headway-limiter/headway/limiter/near"
@@ -61,8 +62,10 @@ type Replica struct {
 	limiter  *limiter.Limiter
 	cost     *cost.Estimator
 	gateway  *gateway.Gateway
-	service  *service       // nil without a rate limit service
-	batch    *batch.Service // nil without files and batches
+
+	workspaces *workspace.Set
+	service    *service       // nil without a rate limit service
+	batch      *batch.Service // nil without files and batches
 
 	api, admin *server
 	failed     chan error
@@ -114,13 +117,17 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 		return nil, err
 	}
 	r.cost = cost.New(true)
+	r.workspaces = workspace.New(workspace.Options{Redis: r.store, Seeds: workspace.Seeds(cfg), Logger: r.log})
 	files, err := r.openBatch()
 	if err != nil {
 		return nil, err
 	}
 	r.gateway, err = gateway.New(cfg, r.limiter, gateway.Options{
-		Files:  files,
-		Cost:   r.cost,
+		Files: files,
+		Cost:  r.cost,
+
+		Workspaces: r.workspaces,
+
 		Logger: r.log, Registerer: r.registry, Gatherer: r.registry,
 		Store: r.store.Health, Share: r.share.Informed, Slots: r.near, Fleet: peers, Build: opts.Build, Reload: r.reloader(opts),
 	})
@@ -350,6 +357,9 @@ func (r *Replica) close(ctx context.Context) error {
 	}
 	if r.gateway != nil {
 		r.gateway.Close()
+	}
+	if r.workspaces != nil {
+		r.workspaces.Close()
 	}
 	if r.limiter != nil {
 		r.limiter.Close()
