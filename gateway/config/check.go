@@ -42,6 +42,7 @@ func (c *Config) check(unread func(path string) bool) []Problem {
 	k.exempt()
 	k.userHeader()
 	k.queueing()
+	k.turns()
 	k.rateLimitService()
 	k.batch()
 	sortProblems(k.problems)

@@ -33,7 +33,7 @@ func (k *checker) upstreams() {
 		k.throttle(at+".throttle", u.Throttle)
 		k.agent(at, u)
 		routed := slices.ContainsFunc(k.Routes, func(r Route) bool { return slices.Contains(r.Candidates(), u.Name) })
-		if !routed && u.Name != "" {
+		if !routed && u.Name != "" && !k.turnsAsk(i) {
 			k.warn(at, "add a route with upstream: "+u.Name, "no route leads to %q", u.Name)
 		}
 	}

@@ -23,6 +23,8 @@ type Config struct {
 
 	Estimate Estimate `yaml:"estimate" help:"how many tokens a request is taken to need before it has run"`
 	Queueing Queueing `yaml:"queueing" help:"waiting for a saturated agent"`
+	Turns    []Turn   `yaml:"turns" help:"paths whose requests take several steps"`
+	Tools    []Tool   `yaml:"tools" help:"HTTP endpoints that models in turns may have called"`
 
 	RateLimitService RateLimitService `yaml:"rate_limit_service" help:"gRPC service that lets Envoy and its kin use the same limits"`
 

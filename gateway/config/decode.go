@@ -250,6 +250,12 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 			e.Set(reflect.ValueOf(DefaultUpstream()))
 		case reflect.TypeFor[MappedEntry]():
 			e.Set(reflect.ValueOf(defaultMappedEntry()))
+		case reflect.TypeFor[Turn]():
+			e.Set(reflect.ValueOf(defaultTurn()))
+		case reflect.TypeFor[Step]():
+			e.Set(reflect.ValueOf(defaultStep()))
+		case reflect.TypeFor[Tool]():
+			e.Set(reflect.ValueOf(defaultTool()))
 		}
 		d.value(item, e, at)
 	}
