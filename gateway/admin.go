@@ -24,6 +24,7 @@ func (g *Gateway) adminEdge() http.Handler {
 	page("/livez", http.HandlerFunc(g.live))
 	page("/readyz", http.HandlerFunc(g.ready))
 	page("/debug/headway", g.guarded(http.HandlerFunc(g.debug)))
+	e.POST("/api/explain", echo.WrapHandler(g.operators(g.explainPage)))
 	e.GET("/debug/pprof/*", echo.WrapHandler(g.guarded(http.HandlerFunc(g.profile))))
 	g.consoleEdge(e)
 	if g.opts.Reload != nil {

@@ -37,18 +37,15 @@ func (m Met) Missing() time.Duration {
 }
 
 // Preview lists the limits that r would meet at admission, in the order in which
-// they are charged, and behind them those of a backend, if one is named. It takes
-// nothing and asks nobody.
+// they are charged; where a backend is named, those that it would meet there
+// instead. It takes nothing and asks nobody.
 func (c Config) Preview(r Request, backend ID) []Met {
 	d := c.demandOf(r)
-	take := d.take
 	if backend != "" {
-		b := c.backendOf(backend, d)
-		take.Charges = append(take.Charges, b.take.Charges...)
-		take.Slots = append(take.Slots, b.take.Slots...)
+		d = c.backendOf(backend, d)
 	}
 	var all []Met
-	for _, charge := range take.Charges {
+	for _, charge := range d.take.Charges {
 		m := Met{Dimension: charge.Bucket.Dimension, Class: charge.Bucket.Class, Rate: charge.Rate, Cost: charge.Cost, bucket: charge.Bucket}
 		switch {
 		case charge.Rate.Limit == 0:
@@ -60,7 +57,7 @@ func (c Config) Preview(r Request, backend ID) []Met {
 		}
 		all = append(all, m)
 	}
-	for _, s := range take.Slots {
+	for _, s := range d.take.Slots {
 		all = append(all, Met{Dimension: s.Slot.Dimension, Class: InFlight, Cap: s.Cap})
 	}
 	return all

@@ -30,11 +30,15 @@ func TestPreviewIsWhatAdmitMeets(t *testing.T) {
 			}
 			return all
 		}
-		all := preview(limiter.Hash(limiter.Backend, "b"))
-		if len(all) != 4 || all[0].Class != limiter.Requests || !all[0].Waits || all[0].Level.Remaining != 2 ||
+		all := preview("")
+		if len(all) != 3 || all[0].Class != limiter.Requests || !all[0].Waits || all[0].Level.Remaining != 2 ||
 			all[1].Class != limiter.Tokens || all[1].Waits || all[1].Level.Remaining != 100 || all[1].Missing() != 0 ||
-			all[2].Never != limiter.ReasonExceedsBurst || all[2].Missing() != limiter.Never || all[3].Cap != 5 {
+			all[2].Cap != 5 {
 			t.Fatalf("at first: %+v", all)
+		}
+		all = preview(limiter.Hash(limiter.Backend, "b"))
+		if len(all) != 1 || all[0].Dimension != limiter.Backend || all[0].Never != limiter.ReasonExceedsBurst || all[0].Missing() != limiter.Never {
+			t.Fatalf("at the backend: %+v", all)
 		}
 		again := preview("")
 		if len(again) != 3 || again[1].Level.Remaining != 100 {

@@ -62,7 +62,8 @@ about their lines by gossip.`,
 		Example: `  headway demo --duration 20s          three replicas, load and a live table, nothing to install
   headway serve                        one replica on loopback with a simulated provider
   headway serve --config headway.yaml  one replica of a fleet
-  headway config validate headway.yaml`,
+  headway config validate headway.yaml
+  headway explain --key web --model gpt-4o`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -71,7 +72,7 @@ about their lines by gossip.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return UsageError{fmt.Errorf("headway: %w\nSee '%s --help'", err, cmd.CommandPath())}
 	})
-	root.AddCommand(serveCommand(), demoCommand(), configCommand(), versionCommand())
+	root.AddCommand(serveCommand(), demoCommand(), configCommand(), explainCommand(), versionCommand())
 	for _, c := range root.Commands() {
 		requireKnownArgs(c)
 	}

@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/headway-limiter/headway/gateway/cost"
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// whyInput words where the input's tokens come from.
+func whyInput(e cost.Estimate, bytes, given int64) string {
+	switch {
+	case given > 0:
+		return fmt.Sprintf("input: %d tokens as given", given)
+	case e.How == cost.Counted:
+		return fmt.Sprintf("input: %d bytes of text, counted with %s", bytes, e.Vocabulary)
+	case e.How == cost.Sampled:
+		return fmt.Sprintf("input: %d bytes of text, of which parts were counted with %s", bytes, e.Vocabulary)
+	case e.How == cost.Learned:
+		return fmt.Sprintf("input: %d bytes of text at %.2f bytes a token, learned from the model's usage", bytes, e.BytesPerToken)
+	case e.How == cost.Assumed:
+		return fmt.Sprintf("input: %d bytes of text at %d bytes a token, for nothing better is known", bytes, cost.DefaultBytesPerToken)
+	}
+	return "input: there is no text"
+}
+
+// whyOutput words the bound on the output.
+func whyOutput(a ask, q cost.Query) string {
+	switch {
+	case q.Completion <= 0 && a.completion != 0:
+		return "output: none on this path"
+	case a.completion < 0:
+		return fmt.Sprintf("output: %d by default_completion_tokens, for the request bounds nothing", q.Completion)
+	case q.Choices > 1:
+		return fmt.Sprintf("output: %d for each of %d choices", q.Completion, q.Choices)
+	}
+	return fmt.Sprintf("output: at most %d, as the request says", q.Completion)
+}
+
+// explain puts everything into words and numbers.
+func (p *preview) explain() Explanation {
+	out := Explanation{
+		Key: p.by.id, Path: p.question.Path, Model: p.question.Model, Live: p.live, Exempt: exemptOf(p.request.Skip),
+		Estimate: p.estimate, Limits: p.shown(p.limits), Upstream: []ShownUpstream{},
+	}
+	f := p.fair
+	if out.Queue.Enabled = f.Enabled; p.queued {
+		out.Queue.Tenant, out.Queue.Dimension = p.names.of(p.tenant.ID), string(p.tenant.Dimension)
+		out.Queue.Weight, out.Queue.Scope, out.Queue.MaxWaitMS = p.tenant.Weight, string(f.Scope), f.MaxWait.Milliseconds()
+	}
+	for i, up := range p.route.candidates {
+		out.Upstream = append(out.Upstream, ShownUpstream{
+			Name: up.Name, Serves: up.serves(p.question.Model), Limits: p.shown(p.backends[i]), Slots: up.Slots, Throttle: p.pacing(up),
+		})
+	}
+	out.Verdict = p.verdict()
+	return out
+}
+
+// pacing words how requests to an upstream are spread over its provider's quota.
+func (p *preview) pacing(up *upstream) string {
+	switch {
+	case !up.Throttle.Enabled:
+		return ""
+	case p.question.Batch:
+		return fmt.Sprintf("batch: in turn by cost, while more than %.0f %% of the quota is left", 100*up.Throttle.Reserve)
+	}
+	return fmt.Sprintf("waits up to %v for the provider's quota", up.Throttle.MaxWait)
+}
+
+// exemptOf lists what does not apply.
+func exemptOf(s limiter.Skip) (out []string) {
+	for _, c := range [...]struct {
+		bit  limiter.Skip
+		name string
+	}{{limiter.SkipRequests, "requests"}, {limiter.SkipTokens, "tokens"}, {limiter.SkipInFlight, "inflight"}, {limiter.SkipQueue, "queue"}} {
+		if s&c.bit != 0 {
+			out = append(out, c.name)
+		}
+	}
+	return out
+}
+
+// shown lists limits for people.
+func (p *preview) shown(all []limiter.Met) []ShownLimit {
+	out := make([]ShownLimit, 0, len(all))
+	policies := p.cfg.Limiter()
+	for _, m := range all {
+		l := ShownLimit{
+			Dimension: string(m.Dimension), Class: m.Class.String(), Limit: m.Rate.Limit, PerS: m.Rate.Per.Seconds(), Burst: m.Rate.Burst,
+			Cost: m.Cost, Never: string(m.Never), Refused: "429", OnOutage: string(policies.OutageOf(m.Dimension)),
+		}
+		if m.Cap > 0 {
+			l.Limit, l.Cost = int64(m.Cap), 1
+		}
+		if m.Level != nil {
+			l.Left = &m.Level.Remaining
+		}
+		if wait := m.Missing(); wait > 0 {
+			l.MissingS = seconds3(wait)
+		}
+		switch {
+		case m.Waits:
+			l.Refused = "queued"
+		case m.Dimension == limiter.Backend:
+			l.Refused = "next upstream"
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// seconds3 is d in seconds, rounded up to milliseconds.
+func seconds3(d time.Duration) float64 {
+	return float64((d+time.Millisecond-1)/time.Millisecond) / 1000
+}
+
+// verdict says in a sentence what would happen to the request now, or with full
+// buckets where levels are not known.
+func (p *preview) verdict() string {
+	serves := false
+	for _, up := range p.route.candidates {
+		serves = serves || up.serves(p.question.Model)
+	}
+	if !serves {
+		return fmt.Sprintf("404 model_not_found: no upstream of the route serves %q.", p.question.Model)
+	}
+	var short *limiter.Met // the longest wait
+	for i, m := range p.limits {
+		if m.Never != "" {
+			return fmt.Sprintf("429 %s by the %s limit on %s, for ever: a retry cannot help.", m.Never, m.Dimension, m.Class)
+		}
+		if wait := m.Missing(); wait > 0 && (short == nil || wait > short.Missing()) {
+			short = &p.limits[i]
+		}
+	}
+	switch {
+	case short == nil && p.live:
+		return "Would be admitted now, if its in-flight slots are free and nobody is before it."
+	case short == nil:
+		return "Would be admitted while the buckets hold its cost; ask a running replica (--admin) for their levels."
+	case short.Waits:
+		return fmt.Sprintf("Would wait in line: the %s limit on %s has too little for %.3f s.", short.Dimension, short.Class, seconds3(short.Missing()))
+	}
+	return fmt.Sprintf("429 now: the %s limit on %s has too little for %.3f s.", short.Dimension, short.Class, seconds3(short.Missing()))
+}
+
+// explainPage answers POST /api/explain.
+func (g *Gateway) explainPage(w http.ResponseWriter, r *http.Request) {
+	var q Question
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, int64(g.tables.Load().cfg.Server.MaxBody)+maxPromise))
+	d.DisallowUnknownFields()
+	err := d.Decode(&q)
+	if err == nil && d.More() {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		err = errors.New("gateway: the body is not the JSON object of a question")
+	}
+	var out Explanation
+	if err == nil {
+		out, err = g.explain(r.Context(), q)
+	}
+	if err != nil {
+		failure{status: http.StatusUnprocessableEntity, kind: kindInvalid, code: "cannot_explain", message: err.Error()}.write(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out) // who has left cannot be told
+}
