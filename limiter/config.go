@@ -29,6 +29,16 @@ const (
 	maxAmount = 9_000_000_000
 )
 
+// Defaults of DeferralConfig and of Config.BatchDepth, used where a field is zero.
+const (
+	DefaultDeferralWait = 5 * time.Second
+	DefaultMaxHeld      = 256
+	DefaultBatchDepth   = 1000
+)
+
+// DisciplineOfBatch is the order between tenants of batch work.
+const DisciplineOfBatch = fairq.DRR
+
 // OutagePolicy says what happens to requests while the store cannot decide.
 type OutagePolicy string
 
@@ -88,6 +98,29 @@ type FairConfig struct {
 	MaxWait     time.Duration // longest time one request waits
 }
 
+// DeferralConfig shapes the wait for token budgets. Zero fields take the defaults.
+type DeferralConfig struct {
+	Enabled bool
+	MaxWait time.Duration // longest time one request is held
+	MaxHeld int           // requests held in this process
+}
+
+func (d DeferralConfig) validate() error {
+	if d.MaxWait < 0 || d.MaxHeld < 0 {
+		return fmt.Errorf("limiter: deferral: max wait %v or max held %d is negative", d.MaxWait, d.MaxHeld)
+	}
+	return nil
+}
+
+// withDefaults fills the zero fields.
+func (c Config) withDefaults() Config {
+	c.Fair = c.Fair.withDefaults()
+	c.Deferral.MaxWait = cmp.Or(c.Deferral.MaxWait, DefaultDeferralWait)
+	c.Deferral.MaxHeld = cmp.Or(c.Deferral.MaxHeld, DefaultMaxHeld)
+	c.BatchDepth = cmp.Or(c.BatchDepth, DefaultBatchDepth)
+	return c
+}
+
 // Discipline names an order between tenants: fairq.SWRR, DRR or SFQ.
 type Discipline = fairq.Discipline
 
@@ -128,6 +161,11 @@ type Config struct {
 	// Limits by dimension; an absent dimension is unlimited.
 	Limits map[Dimension]Limit
 	Fair   FairConfig
+	// Deferral holds requests that a token budget refuses. Off, they are refused.
+	Deferral DeferralConfig
+	// BatchDepth is how much batch work of one tenant may wait for its limits here;
+	// 0: DefaultBatchDepth.
+	BatchDepth int
 	// DefaultOutage applies to every dimension without an entry in OnOutage;
 	// empty means FailClosed. A request that several policies apply to fails
 	// closed if any of them says so; else it is decided by the dimensions of
@@ -157,7 +195,10 @@ func (c Config) Validate() error {
 			errs = append(errs, r.validate(fmt.Sprintf("%s override %s", d, id)))
 		}
 	}
-	errs = append(errs, c.Fair.validate(), c.DefaultOutage.validate("default"))
+	if c.BatchDepth < 0 {
+		errs = append(errs, fmt.Errorf("limiter: batch depth is negative (%d)", c.BatchDepth))
+	}
+	errs = append(errs, c.Fair.validate(), c.Deferral.validate(), c.DefaultOutage.validate("default"))
 	for d, p := range c.OnOutage {
 		errs = append(errs, p.validate(string(d)))
 	}

@@ -47,7 +47,7 @@ func (c Config) demandOf(r Request) *demand {
 	}
 	for i := range d.take.Charges {
 		charge := &d.take.Charges[i]
-		charge.InTurn = c.Fair.inTurn(charge.Bucket) && !r.Anonymous && r.Skip&SkipQueue == 0
+		charge.InTurn = c.Fair.inTurn(charge.Bucket) && !r.Anonymous && (r.Batch || r.Skip&SkipQueue == 0)
 	}
 	for i, dim := range Dimensions {
 		if n := rules[i].MaxInFlight; n > 0 {
@@ -141,6 +141,9 @@ func (c Charge) reason(wait time.Duration) Reason {
 	}
 	return ReasonRequests
 }
+
+// reasons names a refusal by class.
+var reasons = map[Class]Reason{Requests: ReasonRequests, Tokens: ReasonTokens, InFlight: ReasonInFlight}
 
 // slotRetry is the wait told for an in-flight refusal: nobody knows when a
 // running request ends.

@@ -39,6 +39,7 @@ type Grant struct {
 	demand   *demand
 	levels   Levels
 	line     *LineInfo
+	held     *HeldInfo
 	waited   *waiter // nil if never queued
 	backend  *picked // nil if none is selected, or it has no limits
 	degraded string  // see Degraded
@@ -53,6 +54,9 @@ func (g *Grant) Levels() Levels { return g.levels }
 
 // Line describes the wait, nil if the request started at once.
 func (g *Grant) Line() *LineInfo { return g.line }
+
+// Held describes how long the request was held for its budgets, nil if it was not.
+func (g *Grant) Held() *HeldInfo { return g.held }
 
 // Degraded is empty for a normal grant. While the store was out it is "open"
 // for one given without anybody's word (see FailOpen), and "local" for one by
@@ -96,6 +100,7 @@ func (g *Grant) Done(o Outcome) {
 	if len(s.Adjust) > 0 || len(s.Free) > 0 {
 		g.limiter.store.Settle(s)
 	}
+	g.limiter.batch.freed(s.Free)
 }
 
 // ended is how a request that ended so is settled, its backend included as far
@@ -109,12 +114,12 @@ func (g *Grant) ended(o Outcome) Settlement {
 		g.limiter.metrics.ledger.void(g.tenant, g.told, time.Now())
 		g.Deselect()
 		if waited != nil {
-			return g.limiter.lines.undo(waited, g.degraded == degradedLocal)
+			return waited.lines.undo(waited, g.degraded == degradedLocal)
 		}
 		return g.demand.undo()
 	}
 	if waited != nil {
-		g.limiter.lines.settle(waited, o)
+		waited.lines.settle(waited, o)
 	}
 	s := g.demand.settlement(o)
 	switch p := g.backend; {

@@ -65,7 +65,7 @@ func (s *lines) again(w *waiter, at place) Reason {
 	if w.state == asking {
 		s.answeredLocked(w)
 	}
-	if !own && breadth[at.bucket.Dimension] > breadth[ln.bucket.Dimension] {
+	if !own && s.manner.width(at.bucket) > s.manner.width(ln.bucket) {
 		ln.departLocked(w)
 		s.enterLocked(s.lineLocked(at.bucket, w), w, now, at)
 	} else {
@@ -79,7 +79,7 @@ func (s *lines) again(w *waiter, at place) Reason {
 	reason := Reason("")
 	if s.draining {
 		reason = ReasonDraining
-	} else if w.readyAt(now).After(w.deadline) {
+	} else if s.tooLateLocked(w, now) {
 		reason = ReasonWaitExceedsBudget
 	}
 	if reason != "" {
@@ -122,13 +122,16 @@ func (s *lines) granted(w *waiter) *LineInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, ln := time.Now(), w.line
-	ln.window = min(2*ln.window, s.cfg.MaxInFlight)
+	if s.manner != deferral { // where two that ask at once might overtake
+		ln.window = min(2*ln.window, s.cfg.MaxInFlight)
+	}
 	ln.headway.grant(now, ln.waiters() > 1)
 	ln.touched = now
 	if ln.accounts != nil {
 		ln.accounts.serve(w.tenant, w.cost, now)
 	}
 	info := w.info(now)
+	w.waited = info.Waited
 	s.leaveLocked(w)
 	s.pumpLocked(ln, now)
 	s.gaugeLocked()
@@ -144,26 +147,30 @@ func (s *lines) abandon(w *waiter) *LineInfo {
 	now := time.Now()
 	s.locateLocked(w, now)
 	info := w.refusedInfo(now)
+	w.waited = info.Waited
 	ln := w.line
 	s.leaveLocked(w)
 	s.pumpLocked(ln, now)
 	s.gaugeLocked()
+	if s.manner != fair {
+		return nil
+	}
 	return info
 }
 
 // fail ends w's wait with err, which its caller brought about by leaving or by a
 // deadline that passed while asking, or which is the store's own: nobody has left
 // then, and nothing is counted as if.
-func (s *lines) fail(ctx context.Context, w *waiter, err error, last *Refusal) error {
+func (s *lines) fail(ctx context.Context, w *waiter, err error, last *Refusal) outcome {
 	switch ctx.Err() {
 	case nil:
 		s.abandon(w)
 	case context.DeadlineExceeded:
-		return s.refuse(w, ReasonDeadlineExceeded, last)
+		return outcome{refusal: s.refuse(w, ReasonDeadlineExceeded, last)}
 	default:
 		s.refuse(w, ReasonClientGone, last)
 	}
-	return err
+	return outcome{err: err}
 }
 
 // refuse ends w's wait, or its try to begin one, for reason. last is the
@@ -174,8 +181,12 @@ func (s *lines) refuse(w *waiter, reason Reason, last *Refusal) *Refusal {
 	now, ln := time.Now(), w.line
 	s.locateLocked(w, now)
 	r := &Refusal{
-		Dimension: ln.bucket.Dimension, Class: Requests, Reason: reason, Levels: last.Levels,
-		RetryAfter: max(s.estimateLocked(w, now), time.Millisecond), Line: w.refusedInfo(now), Degraded: last.Degraded,
+		Dimension: ln.bucket.Dimension, Class: ln.bucket.Class, Reason: reason, Levels: last.Levels,
+		RetryAfter: max(s.estimateLocked(w, now), time.Millisecond), Degraded: last.Degraded,
+	}
+	info := w.refusedInfo(now)
+	if w.waited = info.Waited; s.manner == fair {
+		r.Line = info
 	}
 	s.leaveLocked(w)
 	s.pumpLocked(ln, now)

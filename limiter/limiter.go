@@ -2,13 +2,14 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/headway-limiter/headway/fleet"
 )
 
 // publishEvery is how often the lines are described to the fleet: half a gossip
@@ -23,8 +24,11 @@ type Limiter struct {
 	fleet    Fleet
 	log      *slog.Logger
 	metrics  *metrics
-	lines    *lines
+	lines    *lines       // for who is refused by request counts
+	deferred *lines       // for who is refused by token budgets
+	batch    *lines       // for batch work
 	running  atomic.Int64 // granted and not done
+	came     atomic.Uint64
 
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -38,7 +42,7 @@ func New(cfg Config, store Store, fl Fleet) (*Limiter, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg.Fair = cfg.Fair.withDefaults()
+	cfg = cfg.withDefaults()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -47,7 +51,10 @@ func New(cfg Config, store Store, fl Fleet) (*Limiter, error) {
 	if l.metrics, err = newMetrics(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("limiter: metrics: %w", err)
 	}
-	l.lines = newLines(cfg.Fair, l.store, fl, l.metrics)
+	l.lines = newLines(fair, &cfg, l.store, fl, l.metrics)
+	l.deferred = newLines(deferral, &cfg, l.store, fleet.Solo(""), l.metrics.held.of(deferral))
+	l.batch = newLines(batch, &cfg, l.store, fleet.Solo(""), l.metrics.held.of(batch))
+	l.lines.past, l.batch.after = l.deferred, []*lines{l.lines, l.deferred}
 	l.adopt(&cfg)
 	l.stopped.Go(l.publish)
 	return l, nil
@@ -64,6 +71,8 @@ func (l *Limiter) publish() {
 		case now := <-tick.C:
 			l.metrics.timeOutage(*l.config(), l.store.Health().Usable, publishEvery)
 			l.fleet.Publish(l.lines.share(now), l.running.Load())
+			l.deferred.share(now) // forgets empty lines
+			l.batch.share(now)
 		}
 	}
 }
@@ -76,7 +85,7 @@ func (l *Limiter) publish() {
 //   - an error that wraps ErrUnavailable, if the store cannot decide and a
 //     policy says FailClosed;
 //   - ctx.Err(), if ctx was cancelled while asking or waiting. A ctx whose
-//     deadline passes in the wait line gives a *Refusal with
+//     deadline passes while waiting gives a *Refusal with
 //     ReasonDeadlineExceeded instead.
 //
 // In every case but the Grant, r has taken nothing.
@@ -102,59 +111,7 @@ func (l *Limiter) admit(ctx context.Context, r Request) (*Grant, error) {
 	if refusal := d.hopeless(); refusal != nil {
 		return nil, refusal
 	}
-	w := l.waiter(r, d)
-	if w != nil {
-		if b, ok := l.lines.occupied(d); ok {
-			return l.wait(ctx, w, place{bucket: b}, nil)
-		}
-	}
-	grant, refusal, at, err := l.ask(ctx, d)
-	if refusal == nil {
-		if w != nil && grant != nil {
-			l.lines.book(d, w.tenant)
-		}
-		return grant, err
-	}
-	if w == nil || at == nil {
-		return nil, refusal
-	}
-	return l.wait(ctx, w, *at, refusal)
-}
-
-// ask puts one demand to the store. Exactly one of grant, refusal and err is
-// set; at says where a refused request may wait, nil if it may not.
-func (l *Limiter) ask(ctx context.Context, d *demand) (grant *Grant, refusal *Refusal, at *place, err error) {
-	v, err := l.store.Admit(ctx, d.take)
-	return l.decide(d, v, err)
-}
-
-// decide turns the store's answer on d into a grant, a refusal or an error.
-func (l *Limiter) decide(d *demand, v Verdict, err error) (grant *Grant, refusal *Refusal, at *place, _ error) {
-	switch {
-	case errors.Is(err, ErrUnavailable):
-		if l.config().outage(d.dims) == FailOpen {
-			l.metrics.outage.WithLabelValues(string(FailOpen)).Inc()
-			grant, refusal = l.open(d)
-			return grant, refusal, nil, nil
-		}
-		l.metrics.outage.WithLabelValues(string(FailClosed)).Inc()
-		return nil, nil, nil, err
-	case err != nil:
-		return nil, nil, nil, err
-	}
-	if v.Local {
-		l.metrics.outage.WithLabelValues(string(LocalShare)).Inc()
-	}
-	if v.OK {
-		return l.grant(d, v), nil, nil, nil
-	}
-	refusal = d.refusal(v)
-	refusal.Degraded = v.degraded()
-	l.metrics.refuseSlots(d.take.Slots, v.Full)
-	if b, wait, narrower, ok := d.contended(v); ok {
-		at = &place{bucket: b, wait: wait, tenantWait: narrower}
-	}
-	return nil, refusal, at, nil
+	return l.seek(ctx, r, d)
 }
 
 // open starts a demand without the store's word. Slots that are counted here
@@ -184,86 +141,14 @@ func (l *Limiter) grant(d *demand, v Verdict) *Grant {
 	return &Grant{limiter: l, demand: d, levels: d.levels(v), degraded: v.degraded()}
 }
 
-// waiter returns r as somebody who may stand in a line, nil if it may not.
-func (l *Limiter) waiter(r Request, d *demand) *waiter {
-	if !l.config().Fair.Enabled || r.Anonymous || r.Skip&SkipQueue != 0 {
-		return nil
-	}
-	tenant, ok := l.config().Fair.tenant(r)
-	if !ok {
-		return nil
-	}
-	now := time.Now()
-	deadline := now.Add(l.config().Fair.MaxWait)
-	if !r.Deadline.IsZero() && r.Deadline.Before(deadline) {
-		deadline = r.Deadline
-	}
-	return newWaiter(r, d, tenant, now, deadline)
-}
-
-// wait holds w in a line until the store admits it, its budget is over, its
-// caller leaves or the replica drains. last is the refusal that sent it here,
-// nil for a newcomer who joined without asking.
-func (l *Limiter) wait(ctx context.Context, w *waiter, at place, last *Refusal) (*Grant, error) {
-	if last == nil {
-		last = &Refusal{Dimension: at.bucket.Dimension, Class: Requests, Reason: ReasonRequests}
-	}
-	if reason := l.lines.join(w, at); reason != "" {
-		return nil, l.lines.refuse(w, reason, last)
-	}
-	expiry := time.NewTimer(time.Until(w.deadline))
-	defer expiry.Stop()
-	for {
-		a, reason := l.lines.sleep(ctx, w, expiry.C)
-		if reason != "" {
-			refusal := l.lines.refuse(w, reason, last)
-			if reason == ReasonClientGone {
-				return nil, ctx.Err()
-			}
-			return nil, refusal
-		}
-		if a.ask {
-			if w.demand.unlimited() { // since a change of limits
-				return l.served(l.grant(w.demand, Verdict{}), w), nil
-			}
-			take := w.demand.take
-			take.Waited = true
-			a.verdict, a.err = l.store.Admit(ctx, take)
-		}
-		if errors.Is(a.err, ErrUnavailable) && l.lines.bear(w) {
-			continue
-		}
-		grant, refusal, next, err := l.decide(w.demand, a.verdict, a.err)
-		switch {
-		case errors.Is(err, ErrUnavailable):
-			l.lines.abandon(w)
-			return nil, err
-		case err != nil:
-			return nil, l.lines.fail(ctx, w, err, last)
-		case grant != nil:
-			return l.served(grant, w), nil
-		}
-		last = refusal
-		if next == nil {
-			last.Line = l.lines.abandon(w)
-			return nil, last
-		}
-		if reason := l.lines.again(w, *next); reason != "" {
-			return nil, l.lines.refuse(w, reason, last)
-		}
-	}
-}
-
-// served ends the wait of w with its grant.
-func (l *Limiter) served(grant *Grant, w *waiter) *Grant {
-	grant.line, grant.waited = l.lines.granted(w), w
-	return grant
-}
-
 // Drain refuses every waiter, and everyone who would begin to wait, with
 // ReasonDraining. Requests that need not wait are still admitted. It cannot be
 // undone.
-func (l *Limiter) Drain() { l.lines.drain() }
+func (l *Limiter) Drain() {
+	for _, s := range l.all() {
+		s.drain()
+	}
+}
 
 // Close drains and ends the limiter's goroutine. Grants given out stay valid
 // and must still be finished before the store is closed.
@@ -280,11 +165,18 @@ func (l *Limiter) Close() {
 func (l *Limiter) Running() int64 { return l.running.Load() }
 
 // Waiting returns the number of requests in lines.
-func (l *Limiter) Waiting() int { return l.lines.waiting() }
+func (l *Limiter) Waiting() (n int) {
+	for _, s := range l.all() {
+		n += s.waiting()
+	}
+	return n
+}
 
 // Dump writes the live state in text for people: requests running, and every
 // line with its tenants.
 func (l *Limiter) Dump(w io.Writer) {
 	fmt.Fprintf(w, "running %d\n", l.Running())
-	l.lines.dump(w)
+	for _, s := range l.all() {
+		s.dump(w)
+	}
 }

@@ -26,6 +26,9 @@ const (
 
 // lines holds every wait line of this process and their common bounds.
 type lines struct {
+	manner  manner
+	past    *lines   // whose waiters these must not overtake at token budgets; nil: nobody's
+	after   []*lines // whose waiters go before these
 	store   Store
 	fleet   Fleet
 	metrics *metrics
@@ -88,9 +91,10 @@ type place struct {
 	tenantWait time.Duration
 }
 
-func newLines(cfg FairConfig, store Store, fl Fleet, m *metrics) *lines {
+func newLines(kind manner, c *Config, store Store, fl Fleet, m *metrics) *lines {
+	cfg := kind.config(c)
 	return &lines{
-		cfg: cfg, byCost: cfg.Discipline == fairq.DRR || cfg.Discipline == fairq.SFQ, store: store, fleet: fl, metrics: m,
+		manner: kind, cfg: cfg, byCost: cfg.Discipline == fairq.DRR || cfg.Discipline == fairq.SFQ, store: store, fleet: fl, metrics: m,
 		byBucket: map[BucketID]*line{}, depth: map[ID]int{}, drained: make(chan struct{}),
 	}
 }
@@ -100,7 +104,10 @@ func newLines(cfg FairConfig, store Store, fl Fleet, m *metrics) *lines {
 func (s *lines) occupied(d *demand) (found BucketID, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d.buckets(func(b BucketID) bool {
+	if s.total == 0 && s.manner != fair {
+		return found, false
+	}
+	s.manner.buckets(d, func(b BucketID) bool {
 		ln := s.byBucket[b]
 		found, ok = b, ln.waiters() > 0 || (ln != nil && ln.turns.contended())
 		return !ok
@@ -147,14 +154,28 @@ func (s *lines) boundLocked(w *waiter, now time.Time) Reason {
 		return ReasonDraining
 	case s.total >= s.cfg.MaxTotalQueued:
 		return ReasonQueueFull
+	case depth >= s.cfg.MaxQueueDepthPerTenant && s.manner == batch:
+		return ReasonQueueFull // there is no other bound that it could mean
 	case depth >= s.cfg.MaxQueueDepthPerTenant:
 		return ReasonTenantQueueFull
 	case depth == 0 && len(s.depth) >= s.cfg.MaxTenants:
 		return ReasonTenantTableFull
-	case w.readyAt(now).After(w.deadline), w.line.turns != nil && w.line.turns.inVain(w, now):
+	case s.tooLateLocked(w, now), w.line.turns != nil && w.line.turns.inVain(w, now):
 		return ReasonWaitExceedsBudget
 	}
 	return ""
+}
+
+// tooLateLocked reports whether w waits in vain. Batch work may be luckier than it
+// looks, and has to wait anyway.
+func (s *lines) tooLateLocked(w *waiter, now time.Time) bool {
+	switch s.manner {
+	case batch:
+		return false
+	case deferral:
+		return s.estimateLocked(w, now) > w.deadline.Sub(now)
+	}
+	return w.readyAt(now).After(w.deadline)
 }
 
 // lineLocked returns the line of b, made when missing for w to stand in.
@@ -162,10 +183,12 @@ func (s *lines) lineLocked(b BucketID, w *waiter) *line {
 	ln := s.byBucket[b]
 	if ln == nil {
 		ln = &line{bucket: b, window: 1}
-		if s.cfg.shares(b) {
+		if s.manner == fair && s.cfg.shares(b) {
 			ln.accounts = newAccounts()
 		}
 		switch {
+		case s.manner == deferral:
+			ln.queue = &fifo{}
 		case s.cfg.inTurn(b):
 			q := fairq.NewTagged[*waiter]()
 			ln.queue, ln.turns = tagged{q}, &turns{order: q, rate: w.demand.rate(b)}
@@ -276,8 +299,8 @@ func (s *lines) pumpLocked(ln *line, now time.Time) {
 // widerLocked returns the occupied line of a wider bucket that w needs as
 // well: its turn here does not let it overtake those who wait there.
 func (s *lines) widerLocked(w *waiter) (wide *line) {
-	w.demand.buckets(func(b BucketID) bool {
-		if breadth[b.Dimension] <= breadth[w.line.bucket.Dimension] {
+	s.manner.buckets(w.demand, func(b BucketID) bool {
+		if s.manner.width(b) <= s.manner.width(w.line.bucket) {
 			return false
 		}
 		if ln := s.byBucket[b]; ln.waiters() > 0 {

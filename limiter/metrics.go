@@ -14,7 +14,7 @@ import (
 // the busiest of them: everyone else is counted under "other".
 type metrics struct {
 	depth, tenants  prometheus.Gauge
-	wait            *prometheus.HistogramVec
+	wait            prometheus.ObserverVec
 	grants, refused *prometheus.CounterVec
 	slotRefusals    *prometheus.CounterVec
 	outage, bugs    *prometheus.CounterVec
@@ -24,6 +24,7 @@ type metrics struct {
 	slots           *slotGauge
 	tenantNames     labelCap
 	ledger          *ledger // what Snapshot tells of tenants
+	held            *heldMetrics
 }
 
 // maxTenantSeries bounds the tenants with a series of their own per family.
@@ -56,6 +57,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		slots:        newSlotGauge(),
 		tenantNames:  labelCap{seen: map[ID]bool{}},
 		ledger:       newLedger(),
+		held:         newHeldMetrics(),
 	}
 	if reg == nil {
 		return m, nil
@@ -63,6 +65,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.depth, m.tenants, m.wait, m.grants, m.refused, m.entitled, m.received, m.slotRefusals, m.outage, m.outageTime, m.bugs, m.slots,
+		m.held.depth, m.held.tenants, m.held.wait, m.held.grants, m.held.refused,
 	} {
 		errs = append(errs, reg.Register(c))
 	}

@@ -28,7 +28,7 @@ func (l *Limiter) Reconfigure(cfg Config) (kept []string, err error) {
 	l.changing.Lock()
 	defer l.changing.Unlock()
 	old := l.config()
-	cfg.Fair = cfg.Fair.withDefaults()
+	cfg = cfg.withDefaults()
 	keep := func(name string, differs bool) {
 		if differs {
 			kept = append(kept, name)
@@ -53,7 +53,9 @@ func (l *Limiter) config() *Config { return l.cfg.Load() }
 func (l *Limiter) adopt(cfg *Config) {
 	l.cfg.Store(cfg)
 	l.store.rates.Store(&rates{cfg})
-	l.lines.reconfigure(cfg)
+	for _, s := range l.all() {
+		s.reconfigure(cfg)
+	}
 }
 
 // reconfigure takes over bounds, weights and limits, and lets every line try
@@ -62,7 +64,7 @@ func (s *lines) reconfigure(cfg *Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.cfg, s.version, s.demandOf = cfg.Fair, cfg.version, cfg.demandOf
+	s.cfg, s.version, s.demandOf = s.manner.config(cfg), cfg.version, cfg.demandOf
 	for _, ln := range s.byBucket {
 		for id := range s.depth {
 			ln.queue.reweigh(Tenant{ID: id, Weight: s.cfg.weight(id)})
@@ -104,6 +106,11 @@ func (s *lines) recastLocked(ln *line, bids []*fairq.TagItem[*waiter]) (left boo
 		w := it.Value
 		s.refreshLocked(w)
 		rate := w.demand.rate(ln.bucket)
+		if s.past != nil && rate.Limit > 0 { // it would overtake those whom a token budget has deferred
+			if _, ok := s.past.occupied(w.demand); ok {
+				rate = Rate{}
+			}
+		}
 		if rate.Limit > 0 && rate.Burst >= int64(w.cost) && w.demand.hopeless() == nil {
 			ln.turns.rate = rate
 			continue

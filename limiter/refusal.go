@@ -64,6 +64,9 @@ type Refusal struct {
 	RetryAfter time.Duration
 	// Line describes the wait, nil when the request never came near a wait line.
 	Line *LineInfo
+	// Held describes the wait for token budgets, or of batch work; nil: it was not
+	// held.
+	Held *HeldInfo
 	// Levels are those of the caller's own API-key buckets.
 	Levels Levels
 	// Degraded is as in Grant.Degraded.
@@ -94,6 +97,12 @@ type LineInfo struct {
 	// Estimated is the wait foreseen when the request was queued.
 	Estimated time.Duration
 	Scope     Scope
+}
+
+// HeldInfo describes how long a request was held until its limits could cover it:
+// one that was deferred, or batch work.
+type HeldInfo struct {
+	Waited time.Duration
 }
 
 // Scope tells how far a position or an estimate reaches.

@@ -127,6 +127,9 @@ type Request struct {
 	Anonymous bool
 	// Skip names what does not apply to the request.
 	Skip Skip
+	// Batch work is not refused for what time will lift: it waits, behind everybody
+	// else, until Deadline. The wait line's own bounds and SkipQueue do not matter.
+	Batch bool
 	// Step marks a part of a request that was admitted itself: it is charged to
 	// Model alone, and who asks only says whose turn it is.
 	Step bool

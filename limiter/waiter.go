@@ -35,6 +35,10 @@ type waiter struct {
 	cost     float64     // of a turn in its line's pool: 1
 	size     float64     // what disciplines by cost share: its tokens, at least 1
 
+	lines  *lines        // that it waits in
+	came   uint64        // when its request first waited, as a number
+	waited time.Duration // in the end, in this set of lines
+
 	// demand follows the configuration while the waiter is queued, guarded by
 	// lines.mu; else it stays, and is its goroutine's.
 	demand *demand
@@ -127,6 +131,13 @@ func (s *lines) locateLocked(w *waiter, now time.Time) {
 // bucket's own.
 func (s *lines) estimateLocked(w *waiter, now time.Time) time.Duration {
 	least := w.readyAt(now).Sub(now)
+	if q, ok := w.line.queue.(*fifo); ok { // the refill that all before it need, and it
+		r := w.demand.rate(w.line.bucket)
+		if w.ahead == 0 && w.line.restTill.After(now) || r.Limit == 0 {
+			return least
+		}
+		return least + time.Duration(q.before(w, w.line.restTill.After(now))*float64(r.Per)/float64(r.Limit))
+	}
 	if t := w.line.turns; t != nil && t.pace.perSec > 0 {
 		return max(least, t.estimate(w))
 	}
