@@ -65,6 +65,9 @@
 // anything else, an error or a cut leaves the estimate, or what was told if that
 // is more: the rest was used, too.
 //
+// Before, it is estimated (ask.go, package cost). What answers tell of their prompts
+// is compared with the estimate, and teaches it (learn.go).
+//
 // # What stays inside
 //
 // Raw keys, users and teams are hashed in identity.go and exist nowhere

@@ -12,7 +12,7 @@ const (
 	// windowBytes and maxWindows bound what is counted of a text: all of it up to
 	// their product, else so many windows of that size.
 	windowBytes = 256
-	maxWindows  = 10
+	maxWindows  = 8
 	// slack is how far behind its place a window may look for a good end, in bytes.
 	slack = 64
 )
@@ -78,7 +78,7 @@ func (t *Text) windows(f func(part []byte) (more bool)) {
 		return
 	}
 	for i := range maxWindows {
-		// 0, 3, 6, 9, 2, ...: 3 and maxWindows have no common divisor.
+		// 0, 3, 6, 1, 4, ...: 3 and maxWindows have no common divisor.
 		at := (i * 3 % maxWindows) * (t.raw - windowBytes) / (maxWindows - 1)
 		if !t.window(at, buf[:0], f) {
 			return
