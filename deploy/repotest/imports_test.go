@@ -36,7 +36,7 @@ var arrows = map[string]struct {
 	"gateway/config":              {[]string{"limiter"}, "a configuration is data: it can be checked where nothing can be started"},
 	"gateway/rls": {[]string{"gateway", "gateway/config", "limiter"},
 		"another edge of the same limiter; it words waits and levels as the gateway does"},
-	"gateway/batch": {[]string{"gateway", "gateway/config", "limiter", "lua"},
+	"gateway/batch": {[]string{"gateway", "gateway/config", "gateway/workspace", "limiter", "lua"},
 		"another edge, whose jobs run through the gateway; what keeps them is behind one method"},
 	"gateway/replica": {[]string{"gateway", "gateway/agents", "gateway/batch", "gateway/config", "gateway/cost", "gateway/rls", "gateway/workspace", "limiter", "limiter/localshare", "limiter/near", "limiter/redisstore", "fleet", "fleet/gossip"},
 		"the one place where all parts of a replica meet"},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headway-limiter/headway/gateway"
+	"github.com/headway-limiter/headway/gateway/workspace"
 	"github.com/headway-limiter/headway/limiter"
 )
 
@@ -60,13 +61,25 @@ func (s *Service) routes() http.Handler {
 // keeping refuses those whose data must not be kept.
 func (s *Service) keeping(h func(http.ResponseWriter, *http.Request, gateway.Owner)) func(http.ResponseWriter, *http.Request, gateway.Owner) {
 	return func(w http.ResponseWriter, r *http.Request, owner gateway.Owner) {
-		if s.opts.Refuses != nil && s.opts.Refuses(owner.Key) {
+		switch err := s.mayKeep(owner); {
+		case errors.Is(err, workspace.ErrRetention):
 			gateway.Complain(w, r, http.StatusForbidden, "zero_data_retention",
 				"The workspace keeps no data (zero_data_retention), so it has no files and batches.")
-			return
+		case err != nil:
+			gateway.Complain(w, r, http.StatusServiceUnavailable, "workspaces_unavailable",
+				"It is not known yet whether the workspace keeps data. Retry soon.")
+		default:
+			h(w, r, owner)
 		}
-		h(w, r, owner)
 	}
+}
+
+// mayKeep asks whether what owner sends may be kept.
+func (s *Service) mayKeep(owner gateway.Owner) error {
+	if s.opts.MayKeep == nil {
+		return nil
+	}
+	return s.opts.MayKeep(owner)
 }
 
 // refuse words an error for a caller.

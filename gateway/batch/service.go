@@ -28,8 +28,9 @@ type Options struct {
 	// Config returns the bounds in force; Workers and Lease are read once.
 	Config func() config.Batch
 	Redis  Redis
-	// Refuses tells whether a key's files may not be kept; nil: none refuses.
-	Refuses    func(keyID string) bool
+	// MayKeep returns nil if what an owner sends may be kept, or an error as
+	// gateway.MayKeep does; nil: everything may.
+	MayKeep    func(gateway.Owner) error
 	Logger     *slog.Logger          // nil: slog.Default()
 	Registerer prometheus.Registerer // nil keeps the metrics private
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headway-limiter/headway/gateway"
+	"github.com/headway-limiter/headway/gateway/workspace"
 	"github.com/headway-limiter/headway/limiter"
 )
 
@@ -154,6 +155,14 @@ func (s *Service) work(j *job) {
 	defer s.leave(j)
 	ctx, cancel := context.WithDeadline(s.jobCtx, j.deadline)
 	defer cancel()
+	switch err := s.mayKeep(j.owner); {
+	case errors.Is(err, workspace.ErrRetention): // since it was submitted
+		s.record(j, "e", failedLine(j.batch, j.number, j.customID, "zero_data_retention", "The workspace keeps no data, so there is no result."), -1)
+		return
+	case err != nil: // it will be known soon
+		s.giveBack(j, 0, s.rest(j, nil))
+		return
+	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, j.owner.Place+j.endpoint, bytes.NewReader(j.body))
 	if err != nil {
 		s.record(j, "e", failedLine(j.batch, j.number, j.customID, "invalid_endpoint", "The endpoint is not a path."), -1)

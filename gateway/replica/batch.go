@@ -18,6 +18,7 @@ func (r *Replica) openBatch() (gateway.Files, error) {
 	r.batch, err = batch.New(batch.Options{
 		Config: func() config.Batch { return r.cfg.Load().Batch },
 		Redis:  r.store, Logger: r.log, Registerer: r.registry,
+		MayKeep: func(o gateway.Owner) error { return r.gateway.MayKeep(o) },
 	})
 	if err != nil {
 		return nil, err

@@ -25,8 +25,10 @@ const (
 	tries = 64
 )
 
-// Errors of Patch.
+// Errors of Patch and MayKeep.
 var (
+	// ErrRetention: the workspace keeps nothing of what its requests bring.
+	ErrRetention = errors.New("workspace: zero_data_retention")
 	// ErrStale: the document is not the one that the precondition names.
 	ErrStale = errors.New("workspace: the document has changed")
 	// ErrUnknown: there is no such workspace.
@@ -112,13 +114,18 @@ func (s *Set) Queues(id string) bool {
 	return time.Since(s.read) > unknownAfter || s.known[id].Queues()
 }
 
-// MayKeep reports whether something of a request's body may be stored: only
-// where the document was read, and does not say zero_data_retention.
-func (s *Set) MayKeep(id string) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	d, known := s.known[id]
-	return known && !d.Retention
+// MayKeep returns nil if something of a request's body may be stored. The error is
+// ErrRetention where the document says zero_data_retention, and wraps
+// limiter.ErrUnavailable where it was never read: what is not known is not kept.
+func (s *Set) MayKeep(id string) error {
+	d, known := s.Known(id)
+	switch {
+	case !known:
+		return fmt.Errorf("workspace: the settings of %q were not read yet: %w", id, limiter.ErrUnavailable)
+	case d.Retention:
+		return ErrRetention
+	}
+	return nil
 }
 
 // Known returns what was read of a workspace last, however long ago; false:
