@@ -45,6 +45,7 @@ func (c *Config) check(unread func(path string) bool) []Problem {
 	k.turns()
 	k.rateLimitService()
 	k.batch()
+	k.deferredAdmission()
 	sortProblems(k.problems)
 	sortProblems(k.warned)
 	c.warnings = k.warned

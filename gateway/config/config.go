@@ -130,6 +130,8 @@ type Key struct {
 	// Workspaces is where the key has a role.
 	Workspaces []Membership `yaml:"workspaces" help:"workspaces that the key has a role in"`
 	Workspace  string       `yaml:"workspace" help:"the one that requests to plain paths belong to; empty: the only one of workspaces, if there is one"`
+	// Batch is for keys of programs that can wait.
+	Batch bool `yaml:"batch" help:"requests with this key are batch work, as if each said x-headway-priority: batch"`
 	// MayNameUser is for keys of programs that serve many people.
 	MayNameUser bool `yaml:"may_name_user" help:"requests with this key may name another user in rate_limiting.user_header"`
 }
@@ -203,6 +205,8 @@ type RateLimiting struct {
 	Whitelist               []ExemptAddr  `yaml:"whitelist" help:"client addresses that limits do not apply to: CIDRs, or {cidr, skip}; server.max_concurrent_requests holds for them, too"`
 	BypassKeys              []ExemptKey   `yaml:"bypass_keys" help:"API keys that limits do not apply to: ids, or {id, skip}"`
 	FairQueuing             FairQueuing   `yaml:"fair_queuing" help:"the wait line: who waits for a refused request, and whose turn it is"`
+
+	DeferredAdmission DeferredAdmission `yaml:"deferred_admission" help:"the wait for token budgets"`
 }
 
 // Limit is the rule of one dimension and the identities that differ from it.
@@ -300,6 +304,7 @@ func Default() *Config {
 				MaxQueueDepthPerTenant: 32, MaxTotalQueued: 4096, MaxTenants: 1024,
 				MaxInFlight: 8, MaxWaitMS: 5000,
 			},
+			DeferredAdmission: defaultDeferred(),
 		},
 	}
 }

@@ -246,6 +246,8 @@ rate_limiting:
 			MaxQueueDepthPerTenant: 32, MaxTotalQueued: 4096, MaxTenants: 1024, MaxInFlight: 8,
 			MaxWait: 250 * time.Millisecond,
 		},
+		Deferral:   limiter.DeferralConfig{MaxWait: 5 * time.Second, MaxHeld: 256},
+		BatchDepth: 1000,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -18,6 +18,8 @@ func (c *Config) Limiter() limiter.Config {
 		DefaultOutage: limiter.OutagePolicy(c.Redis.OnOutage),
 		OnOutage:      map[limiter.Dimension]limiter.OutagePolicy{},
 		Fair:          c.fair(),
+		Deferral:      limiter.DeferralConfig{Enabled: r.DeferredAdmission.Enabled, MaxWait: r.DeferredAdmission.MaxWait(), MaxHeld: r.DeferredAdmission.MaxHeld},
+		BatchDepth:    c.Batch.QueueDepthPerTenant,
 		Homes:         c.Redis.Layout == LayoutTenant,
 		LocalSlots:    r.InflightScope == ScopeReplica,
 	}
