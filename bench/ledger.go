@@ -12,7 +12,7 @@ const (
 	// own. Names come from requests, so whoever comes later shares otherName.
 	maxAccounts = 100_000
 	otherName   = "(other)"
-	// maxArrivals is how many arrivals are kept, the newest: 24 MB.
+	// maxArrivals is how many arrivals and ends are kept, the newest: 24 MB each.
 	maxArrivals = 1 << 20
 )
 
@@ -28,9 +28,33 @@ type Ledger struct {
 	models   map[string]*account
 	refused  int64           // answered 429 by the provider's own quota, not started
 	faults   map[Fault]int64 // started and spoiled on purpose
-	arrivals []Arrival       // a ring once it is full
-	seen     int64           // starts since since: the next place in the ring
-	first    time.Duration   // arrival of the first, kept when the ring forgets it
+	arrivals ring
+	ends     ring
+	first    time.Duration // arrival of the first, kept when the ring forgets it
+}
+
+// ring keeps the newest of what happened.
+type ring struct {
+	list []Arrival // a ring once it is full
+	seen int64     // so many were added: the next place in the ring
+}
+
+func (r *ring) add(a Arrival) {
+	if len(r.list) < maxArrivals {
+		r.list = append(r.list, a)
+	} else {
+		r.list[r.seen%maxArrivals] = a
+	}
+	r.seen++
+}
+
+// all copies the ring, in order.
+func (r *ring) all() []Arrival {
+	oldest := int64(0)
+	if r.seen > maxArrivals {
+		oldest = r.seen % maxArrivals
+	}
+	return append(append(make([]Arrival, 0, len(r.list)), r.list[oldest:]...), r.list[:oldest]...)
 }
 
 // account counts one tenant, one model or everything.
@@ -82,7 +106,7 @@ func NewLedger(window time.Duration) *Ledger {
 	return l
 }
 
-// Arrival is one start.
+// Arrival is one start, or one end.
 type Arrival struct {
 	At     time.Duration // since Snapshot.Since
 	Tenant string
@@ -91,6 +115,7 @@ type Arrival struct {
 // Call is one request between its start and its end.
 type Call struct {
 	ledger        *Ledger
+	name          string // of the tenant
 	tenant, model *account
 	ended         bool // guarded by ledger.mu
 }
@@ -101,16 +126,11 @@ func (l *Ledger) Start(tenant, model string) *Call {
 	defer l.mu.Unlock()
 	// Read under the lock, so that arrivals are written in order.
 	at := time.Since(l.since)
-	if l.seen == 0 {
+	if l.arrivals.seen == 0 {
 		l.first = at
 	}
-	if len(l.arrivals) < maxArrivals {
-		l.arrivals = append(l.arrivals, Arrival{at, tenant})
-	} else {
-		l.arrivals[l.seen%maxArrivals] = Arrival{at, tenant}
-	}
-	l.seen++
-	c := &Call{ledger: l, tenant: accountIn(l.tenants, tenant), model: accountIn(l.models, model)}
+	l.arrivals.add(Arrival{at, tenant})
+	c := &Call{ledger: l, name: tenant, tenant: accountIn(l.tenants, tenant), model: accountIn(l.models, model)}
 	w := int64(at / l.window)
 	l.total.start(w)
 	c.tenant.start(w)
@@ -128,6 +148,7 @@ func (c *Call) End(cost int64) {
 		return
 	}
 	c.ended = true
+	c.ledger.ends.add(Arrival{time.Since(c.ledger.since), c.name})
 	for _, a := range [...]*account{c.ledger.total, c.tenant, c.model} {
 		a.InFlight--
 		a.Cost += cost
@@ -153,7 +174,7 @@ func (l *Ledger) spoil(f Fault) {
 func (l *Ledger) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.since, l.arrivals, l.seen, l.first = time.Now(), nil, 0, 0
+	l.since, l.arrivals, l.ends, l.first = time.Now(), ring{}, ring{}, 0
 	l.refused, l.faults = 0, map[Fault]int64{}
 	l.total.reset()
 	for _, accounts := range [...]map[string]*account{l.tenants, l.models} {
@@ -174,8 +195,8 @@ func (l *Ledger) Snapshot() Snapshot {
 		FirstS: l.first.Seconds(), Total: l.total.Account, Refused: l.refused, Faults: map[Fault]int64{},
 		Tenants: copyAccounts(l.tenants), Models: copyAccounts(l.models),
 	}
-	if l.seen > 0 {
-		s.LastS = l.arrivals[(l.seen-1)%maxArrivals].At.Seconds()
+	if n := l.arrivals.seen; n > 0 {
+		s.LastS = l.arrivals.list[(n-1)%maxArrivals].At.Seconds()
 	}
 	for f, n := range l.faults {
 		s.Faults[f] = n
@@ -194,11 +215,15 @@ func (l *Ledger) Total() int64 {
 func (l *Ledger) Starts() []Arrival {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	oldest := int64(0)
-	if l.seen > maxArrivals {
-		oldest = l.seen % maxArrivals
-	}
-	return append(append(make([]Arrival, 0, len(l.arrivals)), l.arrivals[oldest:]...), l.arrivals[:oldest]...)
+	return l.arrivals.all()
+}
+
+// Ends returns the newest ends (up to a million), in order: when a place came free, and
+// whose it was.
+func (l *Ledger) Ends() []Arrival {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ends.all()
 }
 
 // Arrivals returns the instants of Starts.
