@@ -18,7 +18,7 @@ export FLEET_DIR
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOTEST := go test $(if $(RACE),-race)
 # Tests of whole fleets measure time, so they run one after the other, after all others.
-FLEETS := ./bench/stage ./cmd/headway ./cmd/headway-bench ./deploy/fleettest
+FLEETS := ./bench/stage ./cmd/headway ./cmd/headway-bench ./deploy/fleettest ./deploy/consoletest
 
 .PHONY: help
 help: ## list the targets
@@ -29,14 +29,20 @@ build: ## build bin/headway and bin/headway-bench
 	@go build -o bin/ ./cmd/...
 
 .PHONY: test
-test: ## all tests, none skipped; installs redis-server if it is missing (RACE=1: under the race detector; PKG=./x/...: only these)
-	@deploy/need redis-server $(if $(RACE),gcc=build-essential)
+test: ## all tests, none skipped; installs redis-server, chromium and what else is missing (RACE=1: under the race detector; PKG=./x/...: only these)
+	@deploy/need redis-server chromium node=nodejs npm $(if $(RACE),gcc=build-essential)
+	@$(MAKE) deploy/consoletest/node_modules/axe-core/axe.min.js
 ifdef PKG
 	$(GOTEST) $(PKG)
 else
 	$(GOTEST) $$(go list ./... | grep -v -x -F "$$(go list $(FLEETS))")
 	$(GOTEST) -count=1 -p 1 $(FLEETS) # they start programs, which the test cache does not know
 endif
+
+# What judges the accessibility of the console.
+deploy/consoletest/node_modules/axe-core/axe.min.js: deploy/consoletest/package-lock.json
+	@cd deploy/consoletest && npm ci --silent
+	@touch $@
 
 .PHONY: fairness
 fairness: ## fleets of 2, 8 and 32 replicas in every scope under every load, in simulated time (minutes)

@@ -18,7 +18,7 @@ func (g *Gateway) shown(seen uint64) console.Live {
 		Overview: g.overview(t, s),
 		Tenants:  t.tenants(s, time.Now()),
 		Queues:   t.queuesOf(s),
-		Agents:   console.Agents{List: []console.Agent{}},
+		Agents:   g.agentStates(),
 		Refusals: g.recent.since(seen),
 	}
 }
@@ -57,7 +57,7 @@ func (g *Gateway) overview(t *tables, s limiter.Snapshot) console.Overview {
 	}
 	now := time.Now()
 	for _, p := range g.pace.States(now) {
-		q := console.Provider{Upstream: p.Upstream, State: pauses[p.Why], Quotas: []console.Quota{}}
+		q := console.Provider{Upstream: p.Upstream, State: pauses[p.Why], Waiting: p.Waiting, Batch: p.Batch, Quotas: []console.Quota{}}
 		if id := limiter.Hash(limiter.Model, p.Model); id != "" {
 			q.Model = t.names.of(id)
 		}
@@ -91,6 +91,18 @@ func member(d fleet.Digest) console.Member {
 		m.Waiting += p.Depth
 	}
 	return m
+}
+
+// agentStates are the backends with slots.
+func (g *Gateway) agentStates() console.Agents {
+	out := console.Agents{List: []console.Agent{}}
+	for _, a := range g.agents.States() {
+		out.List = append(out.List, console.Agent{
+			Name: a.Name, Slots: a.Slots, Here: a.Held, Fleet: a.Fleet, Waiting: a.Waiting, Healthy: a.Healthy,
+			Models: a.Models, Tags: a.Tags,
+		})
+	}
+	return out
 }
 
 // tenants lists the busiest. What was admitted where nobody competed, a tenant was

@@ -66,7 +66,8 @@ type Provider struct {
 	// State is open, paused, overloaded or stopped.
 	State   string  `json:"state"`
 	UntilMS int64   `json:"until_ms"` // to the end of a pause; 0: none
-	Waiting int     `json:"waiting"`  // requests that wait for it here
+	Waiting int     `json:"waiting"`  // interactive requests that wait for it here
+	Batch   int     `json:"batch"`    // batch requests that do
 	Quotas  []Quota `json:"quotas"`
 }
 

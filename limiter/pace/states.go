@@ -14,9 +14,11 @@ type State struct {
 	Model    string // as requests named it
 	// Why nothing may start: throttle.WhyPaused, WhyOverload or WhyStopped. Empty:
 	// it may.
-	Why    throttle.Why
-	Until  time.Time         // of the pause; when a stopped account is tried again
-	Quotas []throttle.Status // by unit, window and scope
+	Why     throttle.Why
+	Until   time.Time         // of the pause; when a stopped account is tried again
+	Quotas  []throttle.Status // by unit, window and scope
+	Waiting int               // interactive requests in line
+	Batch   int               // batch requests in line
 }
 
 // States describes every account that this replica has used itself, by upstream
@@ -25,7 +27,9 @@ func (s *Set) States(now time.Time) []State {
 	var all []State
 	for _, p := range s.all() {
 		p.mu.Lock()
-		st := State{Upstream: p.upstream, Quotas: p.throttle.Status(now)}
+		st := State{
+			Upstream: p.upstream, Model: p.model, Waiting: len(p.line), Batch: p.backlog.queue.Len(), Quotas: p.throttle.Status(now),
+		}
 		st.Why, st.Until = p.throttle.Pause(now)
 		p.mu.Unlock()
 		if st.Upstream == "" {

@@ -7,10 +7,12 @@ import { rate } from "./format.js";
 const left = 38, bottom = 20, top = 6;
 
 export class Chart {
-  // card is where it goes, below its heading; what says what its lines are.
-  constructor(card, what, span = 120_000) {
+  // card is where it goes, below its heading; what says what its lines are, and
+  // write how their values are written.
+  constructor(card, what, write = rate, span = 120_000) {
     this.span = span;
     this.what = what;
+    this.write = write;
     this.lines = [];
     this.most = 1;
     this.pointer = null;
@@ -38,6 +40,8 @@ export class Chart {
     this.draw();
   }
 
+  put(value) { return value === null || value === undefined ? "–" : this.write(value); }
+
   point(x) {
     this.pointer = x;
     this.draw();
@@ -55,7 +59,7 @@ export class Chart {
     this.drawGrid();
     keyed(this.paths, this.lines, (l) => l.key, () => s("path"), (path, l) => {
       set(path, { d: this.course(l.points) });
-      vars(path, { stroke: l.color, "stroke-dasharray": l.dashed ? "3 5" : "none" });
+      vars(path, { stroke: l.color });
     });
     this.drawLegend();
     this.drawTable();
@@ -91,7 +95,7 @@ export class Chart {
       }
       const end = m.t === 0 ? "end" : m.t === this.span / 1000 ? "start" : "middle";
       set(label, { x: this.x(this.now - m.t * 1000), y: this.height - 3, "text-anchor": end });
-      text(label, m.t ? `${m.t} s` : "now");
+      text(label, !m.t ? "now" : m.t % 60 ? `${m.t} s` : `${m.t / 60} min`);
     });
   }
 
@@ -112,7 +116,7 @@ export class Chart {
       vars(li.children[0], { "--c": l.color });
       text(li.children[1], `${l.name}\u00a0`);
       const near = l.points.findLast((p) => p.at <= at + 500) ?? l.points[0];
-      text(li.children[2], rate(near ? near.value : null));
+      text(li.children[2], this.put(near?.value));
     });
     if (!this.when.parentNode) this.legend.append(this.when);
     text(this.when, shown);
@@ -123,8 +127,8 @@ export class Chart {
     keyed(this.body, this.lines, (l) => l.key, () => h("tr", {}, h("th", { scope: "row" }), ...[1, 2, 3, 4].map(() => h("td", { class: "num" }))), (tr, l) => {
       const st = stand(l.points);
       text(tr.children[0], l.name);
-      [st?.now, st?.least, st?.mean, st?.most].forEach((v, i) => text(tr.children[i + 1], rate(v ?? null)));
-      if (st) said.push(`${l.name} ${rate(st.now)}, between ${rate(st.least)} and ${rate(st.most)}`);
+      [st?.now, st?.least, st?.mean, st?.most].forEach((v, i) => text(tr.children[i + 1], this.put(v)));
+      if (st) said.push(`${l.name} ${this.put(st.now)}, between ${this.put(st.least)} and ${this.put(st.most)}`);
     });
     set(this.svg, { "aria-label": `${this.what}: ${said.join("; ") || "no data yet"}` });
   }

@@ -48,12 +48,12 @@ export class History {
   }
 }
 
-// ceiling is the least round number that is not below x: 1, 2, 2.5 or 5 times a
-// power of ten.
+// ceiling is the least number not below x whose quarters are round: 1, 2, 4, 6 or 8
+// times a power of ten.
 export function ceiling(x) {
   if (!(x > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(x));
-  for (const step of [1, 2, 2.5, 5, 10]) if (step * power >= x * (1 - 1e-9)) return step * power;
+  for (const step of [1, 2, 4, 6, 8, 10]) if (step * power >= x * (1 - 1e-9)) return step * power;
   return 10 * power;
 }
 

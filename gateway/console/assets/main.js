@@ -153,7 +153,7 @@ function take(name, data) {
   live = JSON.parse(data);
   const at = Date.parse(live.overview.at);
   const { decisions } = live.overview;
-  histories.decisions.add(at, { ...decisions, waiting: live.overview.waiting }, Object.keys(decisions));
+  histories.decisions.add(at, { ...decisions, waiting: live.overview.waiting, "waiting in the fleet": queues.total(live.queues) }, Object.keys(decisions));
   const values = {};
   for (const t of live.tenants.list) {
     values[`e ${t.id}`] = t.entitled;

@@ -33,7 +33,6 @@ export function show(live, { decisions }) {
   chart.show(Date.parse(o.at), [
     { key: "admitted", name: "Admitted", color: "var(--s1)", points: decisions.rates("admitted") },
     { key: "refused", name: "Refused", color: "var(--s2)", points: decisions.rates("refused") },
-    { key: "waiting", name: "Waiting now", color: "var(--s4)", dashed: true, points: decisions.gauges("waiting") },
   ]);
   members(o);
   providers(o);
@@ -69,12 +68,13 @@ function members(o) {
 function providers(o) {
   $("providers-empty").hidden = o.providers.length > 0;
   keyed($("providers"), o.providers, (p) => `${p.upstream} ${p.model}`,
-    (p) => h("div", { class: "provider" }, h("div", {}, h("h3", {}, p.upstream), h("p", { class: "hint" }, p.model), h("span", { class: "badge" })), h("div")),
+    (p) => h("div", { class: "provider" }, h("div", {}, h("h3", {}, p.upstream), h("p", { class: "hint" }), h("span", { class: "badge" })), h("div")),
     (div, p) => {
       const badge = div.firstChild.lastChild;
       const kind = { open: "good", paused: "warn", overloaded: "warn", stopped: "bad" }[p.state];
       set(badge, { class: `badge ${kind}` });
       text(badge, p.state + (p.until_ms ? `, ${span(p.until_ms)}` : ""));
+      text(div.firstChild.children[1], [p.model, p.waiting && `${count(p.waiting)} wait`, p.batch && `${count(p.batch)} batch`].filter(Boolean).join(" · "));
       keyed(div.lastChild, p.quotas, (q) => `${q.unit} ${q.window_ms}`,
         () => h("div", { class: "quota" }, h("span"), h("div", { class: "bar", "aria-hidden": "true" }, h("i"), h("b")), h("span")),
         (line, q) => {

@@ -71,7 +71,7 @@ function arrange(asked) {
 
 function make(t) {
   const tr = row([["name", {}, "th"], ["weight", { class: "num wide" }], ["entitled", { class: "num" }], ["received", { class: "num" }],
-    ["bar", { class: "bars wide" }], ["waiting", { class: "num" }], ["refused", { class: "num" }], ["why", { class: "wide" }]]);
+    ["bar", { class: "bars wide" }], ["waiting", { class: "num" }], ["refused", { class: "num wide" }], ["why", { class: "wide" }]]);
   const { name, bar } = tr.cells_;
   name.append(h("span", { class: "swatch", "aria-hidden": "true" }), h("span"), h("span", { class: "sub" }));
   bar.append(h("div", { class: "bar", role: "img" }, h("i"), h("b")));

@@ -5,7 +5,7 @@ import { call } from "../session.js";
 // again is how often what is shown is read anew while the page is open.
 const again = 5000;
 const field = "inference_queueing_enabled";
-const held = new Map(); // what is known of each workspace by id: {doc, etag, busy, note, bad}
+const held = new Map(); // what is known of each workspace by id: {doc, busy, note, bad}
 let timer, denied = () => {}, failed = false;
 
 export function start(onDenied) { denied = onDenied; }
@@ -38,8 +38,8 @@ async function read() {
     for (const id of held.keys()) if (!there.has(id)) held.delete(id);
     for (const doc of list) {
       const w = held.get(doc.id);
-      if (!w) held.set(doc.id, { doc, etag: doc.etag });
-      else if (!w.busy) Object.assign(w, { doc, etag: doc.etag });
+      if (!w) held.set(doc.id, { doc });
+      else if (!w.busy) w.doc = doc;
     }
   }
   draw();
@@ -53,29 +53,29 @@ async function flip(id) {
   const before = w.doc;
   Object.assign(w, { busy: true, doc: { ...w.doc, [field]: wanted }, note: "Saving…", bad: false });
   draw();
-  const answer = await save(id, wanted, w.etag).catch(() => ({ status: 0 }));
+  const answer = await save(id, wanted, before).catch(() => ({ status: 0 }));
   w.busy = false;
   if (answer.ok) {
-    Object.assign(w, { doc: { ...before, ...answer.body }, etag: answer.etag ?? answer.body?.etag, note: "Saved. In force on all replicas within a second." });
+    Object.assign(w, { doc: answer.body, note: "Saved. In force on all replicas within a second." });
   } else {
-    Object.assign(w, { doc: before, bad: true, note: excuse(answer) });
-    if (answer.status === 412) await reload(id, w);
+    Object.assign(w, { doc: answer.now ?? before, bad: true, note: excuse(answer) });
     if (answer.status === 401) denied(401);
   }
   draw();
   hear(`${w.doc.name}: ${w.note}`);
 }
 
-async function save(id, wanted, etag) {
-  return call(`/api/workspaces/${encodeURIComponent(id)}`, {
-    method: "PATCH", body: { [field]: wanted }, extra: etag ? { "If-Match": etag } : {},
-  });
-}
-
-// reload reads what somebody else has made of a workspace.
-async function reload(id, w) {
-  const answer = await call(`/api/workspaces/${encodeURIComponent(id)}`).catch(() => ({ ok: false }));
-  if (answer.ok) Object.assign(w, { doc: { ...w.doc, ...answer.body }, etag: answer.etag ?? answer.body.etag });
+// save changes what was shown, and nothing else: lists have no tags, so the
+// document is read for its own. Of one that is another by now it returns that
+// with status 412, as the replica does if it changes only after that.
+async function save(id, wanted, shown) {
+  const path = `/api/workspaces/${encodeURIComponent(id)}`;
+  const now = await call(path);
+  if (!now.ok) return now;
+  if (now.body.version !== shown.version) return { status: 412, now: now.body };
+  const answer = await call(path, { method: "PATCH", body: { [field]: wanted }, extra: { "If-Match": now.etag } });
+  if (answer.status !== 412) return answer;
+  return { status: 412, now: (await call(path)).body };
 }
 
 function excuse({ status, body }) {
@@ -119,7 +119,7 @@ function update(card, w) {
     "While all agents are busy, requests are refused at once with 429, so that callers can fall back.");
   const [toggle, readonly] = setting.lastChild.children;
   toggle.hidden = !may;
-  set(toggle, { "aria-checked": on, "aria-busy": w.busy ? "true" : null });
+  set(toggle, { "aria-checked": String(on), "aria-busy": w.busy ? "true" : null });
   readonly.hidden = may;
   set(readonly, { class: `badge ${on ? "good" : "warn"}` });
   text(readonly, on ? "On" : "Off");
