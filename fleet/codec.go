@@ -32,8 +32,9 @@ const (
 var ErrDigest = errors.New("fleet: malformed digest")
 
 // Encode appends the binary form of d to b, in at most limit bytes, and returns
-// how many pools, tenants and throttles had to be left out. Kept are the first
-// throttles, in up to half of the room; the first pools, since they are the
+// how many pools, tenants, throttles and agents had to be left out. Kept are the first
+// agents, in up to a quarter of the room; the first throttles, in up to half of the
+// rest; the first pools, since they are the
 // busiest; and of all of these pools equally many first tenants. A limit of 512
 // bytes is always enough for a digest without either.
 func (d Digest) Encode(b []byte, limit int) (out []byte, omitted int) {
@@ -46,6 +47,8 @@ func (d Digest) Encode(b []byte, limit int) (out []byte, omitted int) {
 	b = appendName(b, d.Config)
 	b = binary.AppendUvarint(b, uint64(max(0, d.InFlight)))
 	room := limit - (len(b) - start) - 2
+	agents, away := d.fitAgents(room / 4)
+	room -= len(agents)
 	last, left := d.fitThrottles(room / 2)
 	keep, omitted := d.fit(room - len(last))
 	b = binary.AppendUvarint(b, uint64(len(keep)))
@@ -55,7 +58,7 @@ func (d Digest) Encode(b []byte, limit int) (out []byte, omitted int) {
 			b = t.append(b)
 		}
 	}
-	return append(b, last...), omitted + left
+	return append(append(b, last...), agents...), omitted + left + away
 }
 
 // fit chooses what of d's pools goes into room bytes: for each pool kept, the
@@ -160,6 +163,9 @@ func Decode(b []byte) (Digest, error) {
 	}
 	if len(r.b) > 0 { // versions of the program before throttles end here
 		d.Throttles = r.throttles()
+	}
+	if len(r.b) > 0 { // and those before agents here
+		d.Agents = r.agents()
 	}
 	if r.err == nil && d.Replica == "" {
 		r.fail("no replica name")

@@ -40,6 +40,35 @@ func told(n int) []Throttle {
 	return all
 }
 
+// loaded is what is held and waits at so many agents.
+func loaded(n int) []AgentLoad {
+	var all []AgentLoad
+	for i := range n {
+		all = append(all, AgentLoad{Agent: fmt.Sprintf("%032x", i), Held: 300 - i, Waiting: i * 1000})
+	}
+	return all
+}
+
+// TestEncodeSharesWithAgents: agents take a quarter at most, and the first ones stay.
+func TestEncodeSharesWithAgents(t *testing.T) {
+	d := busy(20, 20)
+	d.Throttles, d.Agents = told(100), loaded(200)
+	for _, limit := range []int{512, MaxDatagram, 1 << 20} {
+		b, omitted := d.Encode(nil, limit)
+		got, err := Decode(b)
+		if err != nil || len(b) > limit {
+			t.Fatalf("%d bytes of %d, %v", len(b), limit, err)
+		}
+		n := len(got.Agents)
+		if n < min(maxAgents, limit/110) || !reflect.DeepEqual(got.Agents, d.Agents[:n]) || omitted < 200-n {
+			t.Errorf("limit %d: %d agents are kept, %d omitted", limit, n, omitted)
+		}
+		if len(got.Pools) < 2 || len(got.Throttles) == 0 {
+			t.Errorf("limit %d: %d pools and %d throttles are kept", limit, len(got.Pools), len(got.Throttles))
+		}
+	}
+}
+
 func TestRoundTrip(t *testing.T) {
 	tests := map[string]Digest{
 		"bare":       {Replica: "r"},
@@ -48,6 +77,7 @@ func TestRoundTrip(t *testing.T) {
 		"ordinary":   busy(2, 10),
 		"throttles":  {Replica: "r", Pools: busy(1, 1).Pools, Throttles: told(3)},
 		"many pools": busy(12, 1),
+		"agents":     {Replica: "r", Pools: busy(1, 1).Pools, Throttles: told(1), Agents: loaded(5)},
 	}
 	for name, d := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +169,7 @@ func TestEncodeRepairs(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	good, _ := busy(2, 3).Encode(nil, 4096)
-	for i := range good[1:] { // without the last byte it is one of before throttles
+	for i := range good[2:] { // without the last bytes it is one of before throttles and agents
 		if _, err := Decode(good[:i]); !errors.Is(err, ErrDigest) {
 			t.Errorf("the first %d of %d bytes: %v", i, len(good), err)
 		}
@@ -307,8 +337,10 @@ func TestEncodeClampsTimes(t *testing.T) {
 func TestDecodeBeforeThrottles(t *testing.T) {
 	d := busy(2, 3)
 	b, _ := d.Encode(nil, MaxDatagram)
-	got, err := Decode(b[:len(b)-1]) // without the count of throttles
-	if err != nil || !reflect.DeepEqual(got, d) {
-		t.Errorf("%+v, %v", got, err)
+	for _, missing := range []int{1, 2} { // the count of agents, and that of throttles
+		got, err := Decode(b[:len(b)-missing])
+		if err != nil || !reflect.DeepEqual(got, d) {
+			t.Errorf("%+v, %v", got, err)
+		}
 	}
 }

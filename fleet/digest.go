@@ -24,6 +24,15 @@ type Digest struct {
 	// Throttles are what this replica was told itself of providers' quotas, most
 	// urgent first.
 	Throttles []Throttle
+	// Agents are those whose slots this replica holds or waits for, busiest first.
+	Agents []AgentLoad
+}
+
+// AgentLoad is one replica's part of an agent's load.
+type AgentLoad struct {
+	Agent   string // same on every replica, e.g. 32 hex digits
+	Held    int    // slots held here
+	Waiting int    // requests here that wait for one
 }
 
 // Throttle is what one replica was told of the quotas of one account and model.

@@ -112,7 +112,7 @@ func (t *Table) View(now time.Time) *View { return t.ViewOf(now, slices.Collect(
 // of makes the view stale, and a digest of somebody who is not a member is left
 // out.
 func (t *Table) ViewOf(now time.Time, others []string) *View {
-	v := &View{Self: t.self, Members: 1, At: now, pools: map[string][]Pool{}}
+	v := &View{Self: t.self, Members: 1, At: now, pools: map[string][]Pool{}, agents: map[string]AgentLoad{}}
 	slices.Sort(others)
 	for _, name := range slices.Compact(others) {
 		if name == t.self {
@@ -132,6 +132,10 @@ func (t *Table) ViewOf(now time.Time, others []string) *View {
 		}
 		for _, p := range e.digest.Pools {
 			v.pools[p.Name] = append(v.pools[p.Name], p)
+		}
+		for _, a := range e.digest.Agents {
+			sum := v.agents[a.Agent]
+			v.agents[a.Agent] = AgentLoad{a.Agent, sum.Held + a.Held, sum.Waiting + a.Waiting}
 		}
 	}
 	v.Fresh = v.Age < FreshFor

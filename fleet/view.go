@@ -20,7 +20,9 @@ type View struct {
 
 	// Replicas are the last digests of the other members, by name, however old.
 	Replicas []Digest
-	pools    map[string][]Pool // of other replicas, from fresh digests only
+	// Of other replicas, from fresh digests only.
+	pools  map[string][]Pool
+	agents map[string]AgentLoad // sums
 }
 
 // Ahead returns the waiters of the whole fleet that will be served before a
@@ -88,6 +90,9 @@ func (v *View) Waiting(pool string) int {
 	}
 	return n
 }
+
+// Agent sums the load of an agent at other replicas.
+func (v *View) Agent(name string) AgentLoad { return v.agents[name] }
 
 // Alone is a fleet of one replica, which needs no gossip. It is safe for
 // concurrent use.

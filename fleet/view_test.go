@@ -135,3 +135,20 @@ func ExampleView_Ahead() {
 	// the fleet grants one every 250ms
 	// three ahead here take about 1.5s
 }
+
+// TestViewSumsAgents: what others hold counts while they are heard of.
+func TestViewSumsAgents(t *testing.T) {
+	table := NewTable("self")
+	for i, name := range []string{"a", "b"} {
+		table.Merge(Digest{Replica: name, Agents: []AgentLoad{{"x", 3 + i, i}, {"y", 1, 0}}}, epoch.Add(time.Duration(i)*FreshFor))
+	}
+	if got, want := table.View(epoch).Agent("x"), (AgentLoad{"x", 7, 1}); got != want {
+		t.Errorf("of both: %+v, want %+v", got, want)
+	}
+	if got, want := table.View(epoch.Add(FreshFor)).Agent("x"), (AgentLoad{"x", 4, 1}); got != want {
+		t.Errorf("of the one heard of lately: %+v, want %+v", got, want)
+	}
+	if got := Solo("me").View().Agent("x"); got != (AgentLoad{}) {
+		t.Errorf("of nobody: %+v", got)
+	}
+}

@@ -15,7 +15,10 @@ import (
 
 // openAgents makes the set of agents, and puts cfg's into it.
 func (g *Gateway) openAgents(cfg *config.Config) (err error) {
-	o := agents.Options{Store: g.opts.Slots, Fleet: g.opts.AgentFleet, Probe: g.probe, Logger: g.log, Registerer: g.opts.Registerer}
+	o := agents.Options{Store: g.opts.Slots, Probe: g.probe, Logger: g.log, Registerer: g.opts.Registerer}
+	if g.opts.Fleet != nil {
+		o.Fleet = g.opts.Fleet
+	}
 	if g.agents, err = agents.New(o); err != nil {
 		return err
 	}
@@ -69,17 +72,8 @@ func (g *Gateway) probe(ctx context.Context, name string) error {
 	return nil
 }
 
-// upstream finds one that some route leads to, by name; nil: there is none.
-func (t *tables) upstream(name string) *upstream {
-	for _, rt := range t.routes {
-		for _, up := range rt.candidates {
-			if up.Name == name {
-				return up
-			}
-		}
-	}
-	return nil
-}
+// upstream finds one by name; nil: there is none.
+func (t *tables) upstream(name string) *upstream { return t.ups[name] }
 
 // slot waits for a slot of one of the candidates, all of which are agents. queue
 // tells whether it may; if not, it is told at once that none is free. The error is

@@ -39,8 +39,6 @@ type Options struct {
 	Share func() bool
 	// Slots keeps the slots of agents; nil: no upstream may have any.
 	Slots agents.Store
-	// AgentFleet tells what other replicas say of agents; nil: nothing is known.
-	AgentFleet agents.Fleet
 	// Workspaces knows the settings of workspaces; nil: what the configuration
 	// begins with is never read or changed, so all of them queue.
 	Workspaces *workspace.Set
@@ -64,7 +62,8 @@ type Gateway struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
-	pace    *pace.Set // of providers
+	pace    *pace.Set         // of providers
+	tools   http.RoundTripper // to the tools of turns
 	agents  *agents.Set
 	// workspaces is that of the options, or one that knows nothing.
 	workspaces *workspace.Set
@@ -106,6 +105,9 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 	t, wrong := newTables(cfg, opts.Transport)
 	if opts.Slots == nil && len(agentsOf(cfg).Agents) > 0 {
 		wrong = errors.Join(wrong, errNoSlots)
+	}
+	if g.tools = opts.Transport; g.tools == nil {
+		g.tools = newTransport(config.DefaultUpstream().Timeouts)
 	}
 	var errs [3]error
 	g.metrics, errs[0] = newMetrics(opts.Registerer, opts.Build)
@@ -157,4 +159,9 @@ func (g *Gateway) Running() int64 { return g.running.Load() }
 
 // CloseIdle closes idle connections to the upstreams. Requests that run are not
 // touched.
-func (g *Gateway) CloseIdle() { g.tables.Load().closeIdle(nil) }
+func (g *Gateway) CloseIdle() {
+	g.tables.Load().closeIdle(nil)
+	if c, ok := g.tools.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}

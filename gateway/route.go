@@ -46,10 +46,8 @@ func (u *upstream) serves(model string) bool {
 	return model == "" || len(u.Models) == 0 || slices.Contains(u.Models, model)
 }
 
-// routes builds the routing table, best match first: longer paths before
-// shorter ones, an exact path before the same path as a prefix, and a route
-// for some methods before one for all.
-func routes(cfg *config.Config, shared http.RoundTripper) ([]route, error) {
+// upstreamsOf makes the upstreams of cfg, by name.
+func upstreamsOf(cfg *config.Config, shared http.RoundTripper) (map[string]*upstream, error) {
 	var errs []error
 	upstreams := map[string]*upstream{}
 	for _, u := range cfg.Upstreams {
@@ -66,6 +64,14 @@ func routes(cfg *config.Config, shared http.RoundTripper) ([]route, error) {
 		}
 		upstreams[u.Name] = up
 	}
+	return upstreams, errors.Join(errs...)
+}
+
+// routes builds the routing table, best match first: longer paths before
+// shorter ones, an exact path before the same path as a prefix, and a route
+// for some methods before one for all.
+func routes(cfg *config.Config, upstreams map[string]*upstream) ([]route, error) {
+	var errs []error
 	var table []route
 	for _, r := range cfg.Routes {
 		path, prefix := strings.CutSuffix(r.Path, "*")

@@ -19,7 +19,9 @@ type tables struct {
 	homes   map[limiter.ID]limiter.ID // of users; nil: none has one
 	outage  outage
 	routes  []route
-	fair    limiter.FairConfig // whose turn it is at agents
+	ups     map[string]*upstream // by name
+	turns   map[string]*turn     // by path
+	fair    limiter.FairConfig   // whose turn it is at agents
 
 	spaces   map[string]bool   // beginnings of paths that name a place
 	projects map[string]string // their workspaces
@@ -30,12 +32,14 @@ type tables struct {
 // upstreams; nil: a connection pool for each. The error lists every mistake.
 func newTables(cfg *config.Config, shared http.RoundTripper) (*tables, error) {
 	t := &tables{cfg: cfg, spaces: spaces(cfg), projects: projects(cfg), names: namesOf(cfg)}
-	var errs [4]error
+	var errs [5]error
 	t.keys, errs[0] = principals(cfg)
 	t.homes, t.outage = homes(cfg, t.keys), outageOf(cfg)
 	t.trusted, errs[1] = prefixes(cfg.Server.TrustedProxies)
 	t.exempt, errs[3] = exemptions(cfg.RateLimiting.Whitelist)
-	t.routes, errs[2] = routes(cfg, shared)
+	t.ups, errs[4] = upstreamsOf(cfg, shared)
+	t.routes, errs[2] = routes(cfg, t.ups)
+	t.turns = turnsOf(cfg, t.ups)
 	t.fair = cfg.Limiter().Fair
 	return t, errors.Join(errs[:]...)
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/headway-limiter/headway/limiter/storetest/redisproc"
 )
 
-// Bounds of the agents in these tests. The depth is that of one replica's line at one
-// agent; the timeout is above what a slow machine takes to send all requests.
+// Bounds of the agents in these tests. The line has room for all requests of the table;
+// the timeout is above what a slow machine takes to send them.
 const (
 	agentSlots   = 2
-	agentDepth   = 64
+	agentDepth   = 128
 	queueTimeout = 4 * time.Second
 )
 
@@ -42,7 +42,7 @@ workspaces:
   - {id: silent}
 projects: [{id: calm, workspace: patient}, {id: rush, workspace: hasty}, {id: quiet, workspace: silent}]
 upstreams:
-  - {name: one, url: "ONE", slots: 2, models: [sim, both], queue_depth: 64}
+  - {name: one, url: "ONE", slots: 2, models: [sim, both], queue_depth: 128}
   - {name: two, url: "TWO", slots: 2, models: [both], queue_depth: 64}
 routes: [{path: "/v1/*", upstreams: [one, two]}]
 queueing: {queue_timeout: 4s}

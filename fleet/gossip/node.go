@@ -26,8 +26,9 @@ type Node struct {
 	metrics *metrics
 	view    atomic.Pointer[fleet.View]
 	report  atomic.Pointer[report]
-	config  atomic.Pointer[string] // hash, for the digest
-	source  atomic.Pointer[Source] // nil: none is attached
+	config  atomic.Pointer[string]                   // hash, for the digest
+	source  atomic.Pointer[Source]                   // nil: none is attached
+	agents  atomic.Pointer[func() []fleet.AgentLoad] // nil: there are none
 	stop    context.CancelFunc
 	done    sync.WaitGroup // the two loops
 	closing sync.Once
@@ -110,6 +111,17 @@ func (n *Node) Publish(pools []fleet.Pool, inFlight int64) {
 	n.report.Store(&report{pools, inFlight})
 }
 
+// Agents has f tell every digest the load of agents at this replica. f must not block,
+// nor call the node; the slice belongs to the node.
+func (n *Node) Agents(f func() []fleet.AgentLoad) { n.agents.Store(&f) }
+
+func (n *Node) load() []fleet.AgentLoad {
+	if f := n.agents.Load(); f != nil {
+		return (*f)()
+	}
+	return nil
+}
+
 // SetConfigHash changes what the next digests say of the configuration.
 func (n *Node) SetConfigHash(hash string) { n.config.Store(&hash) }
 
@@ -169,10 +181,11 @@ func (n *Node) send(now time.Time) {
 	if s := n.source.Load(); s != nil {
 		throttles = (*s).Throttles(now)
 	}
+	agents := n.load()
 	n.mu.Lock()
 	d := n.table.Announce(fleet.Digest{
 		Incarnation: n.cfg.Incarnation, Build: n.cfg.Build, Config: *n.config.Load(),
-		InFlight: r.inFlight, Pools: r.pools, Throttles: throttles,
+		InFlight: r.inFlight, Pools: r.pools, Throttles: throttles, Agents: agents,
 	})
 	to := n.targetsLocked()
 	many := len(n.peers) > len(to)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headway-limiter/headway/fleet"
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/fairq"
 )
@@ -60,7 +61,7 @@ type Options struct {
 	// Probe asks an agent whether it is well, and returns what is wrong; nil: no
 	// agent is probed. ctx ends it.
 	Probe func(ctx context.Context, agent string) error
-	// Fleet tells what other replicas say of an agent; nil: nothing is known.
+	// Fleet tells what other replicas hold, and who waits there; nil: nothing is known.
 	Fleet      Fleet
 	Logger     *slog.Logger          // nil: slog.Default()
 	Registerer prometheus.Registerer // nil: metrics stay private
@@ -126,19 +127,32 @@ type agent struct {
 	timer   *time.Timer
 }
 
-// Fleet is what other replicas say. Its method is fast and never blocks.
-type Fleet interface {
-	// Others tells how many slots of an agent other replicas hold, and how many
-	// requests wait for one there, as far as is known.
-	Others(agent limiter.ID) (held, waiting int)
-}
+// Fleet tells what other replicas say of themselves. It is fast and never blocks.
+type Fleet interface{ View() *fleet.View }
 
 // othersLocked is what is known of other replicas at a.
 func (s *Set) othersLocked(a *agent) (held, waiting int) {
 	if s.fleet == nil {
 		return 0, 0
 	}
-	return s.fleet.Others(a.slots.ID)
+	load := s.fleet.View().Agent(string(a.slots.ID))
+	return load.Held, load.Waiting
+}
+
+// Loads is what other replicas should know: agents in use here, the busiest first.
+func (s *Set) Loads() []fleet.AgentLoad {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []fleet.AgentLoad
+	for _, a := range s.agents {
+		if a.held > 0 || a.line > 0 {
+			all = append(all, fleet.AgentLoad{Agent: string(a.slots.ID), Held: a.held, Waiting: a.line})
+		}
+	}
+	slices.SortFunc(all, func(x, y fleet.AgentLoad) int {
+		return cmp.Or(cmp.Compare(y.Held+y.Waiting, x.Held+x.Waiting), cmp.Compare(x.Agent, y.Agent))
+	})
+	return all
 }
 
 // firstHold is how long a request is taken to hold a slot before one has ended.

@@ -137,6 +137,7 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 	if r.node != nil {
 		r.node.Attach(r.gateway.Pace())
 		r.gateway.Pace().OnUrgent(r.node.Hurry)
+		r.node.Agents(r.gateway.Agents().Loads)
 	}
 	if err := r.openService(); err != nil {
 		return nil, err
