@@ -53,13 +53,8 @@ func (g *Gateway) serve(x *exchange, r *http.Request) {
 	// The model comes from the body, so it is known only now; everything is
 	// charged in one call, the limits before authentication included.
 	who.Model = limiter.Hash(limiter.Model, job.model)
-	grant := g.admit(x, r.Context(), limiter.Request{
-		Identities: who.Identities,
-		Tokens:     job.tokens,
-		Deadline:   x.deadline,
-		Anonymous:  who.standing == anonymous,
-		Skip:       who.skip,
-	})
+	x.patience = x.patienceOf(r.Header, who)
+	grant := g.admit(x, r.Context(), x.admission(who, job.tokens))
 	if grant == nil {
 		return
 	}
@@ -192,6 +187,7 @@ func (g *Gateway) deny(x *exchange, r *http.Request, who caller) {
 // follows, a 502 included: the wait and the charge have happened.
 func (g *Gateway) describe(h http.Header, grant *limiter.Grant) {
 	setLevels(h, grant.Levels(), 0)
+	setHeld(h, grant.Held())
 	if line := grant.Line(); line != nil {
 		setLine(h, line)
 		h.Set("x-fair-queue-estimated-wait-ms", milliseconds(line.Estimated))

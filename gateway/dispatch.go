@@ -11,6 +11,7 @@ import (
 
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/pace"
+	"github.com/headway-limiter/headway/limiter/throttle"
 )
 
 // dispatch sends a request that was admitted to the first of its candidates that
@@ -18,45 +19,49 @@ import (
 // reached. Of agents that stand in a row among the candidates it is the least loaded
 // that has a slot free. Where there is none, either nothing was started, and
 // everything is given back, or the request failed like one to a single upstream.
+//
+// A provider's refusal is no answer yet while there are candidates left: the next one
+// is tried, and the latest refusal passed on if there is none. Batch work tries all,
+// and then waits for the one that can be asked first.
 func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j job, end *ending) {
-	var unreached *failure
-	var throttled *limiter.Refusal // that of the provider that can be asked first
-	for rest := j.candidates; ; {
-		up, left, err := g.choose(x, r, grant, rest, end)
-		switch {
-		case err == nil:
-		case unreached != nil: // the others are not all exhausted: one is down
-			end.outcome.Failed = true
-			x.fail(*unreached)
-			return
-		default:
-			end.outcome.Void = true
-			g.decline(x, r.Context(), sooner(throttled, err))
+	for t := (&tour{rest: j.candidates}); ; {
+		up, left, err := g.choose(x, r, grant, t.rest, end)
+		if err != nil {
+			if t.settles(x) {
+				continue
+			}
+			t.ends(g, x, r, j, end, err, false)
 			return
 		}
-		x.upstream, rest = up.Name, left
-		run, err := g.ask(x, r, up, j)
+		x.upstream, t.rest = up.Name, left
+		run, err := g.ask(x, r, up, j, t.asksAround(x, j))
 		if err != nil {
 			end.release()
-			var final bool
-			if throttled, final = g.throttled(grant, throttled, err); final {
-				end.outcome.Void = true
-				g.decline(x, r.Context(), sooner(throttled, err))
+			if t.heldUp(g, grant, up, err) {
+				t.ends(g, x, r, j, end, err, true)
 				return
 			}
 			g.metrics.passOver(up.Name, "throttled")
 			continue
 		}
-		if unreached == nil {
+		if !t.begun {
+			t.begun = true
 			g.metrics.decide("admitted", noLimit)
 			g.describe(x.Header(), grant)
 		}
-		if unreached = g.forward(x, r, up, j, run, end); unreached == nil {
+		refusal, unreached := g.forward(x, r, up, j, run, end, t.movable(x, up, j))
+		switch {
+		case refusal != nil:
+			t.turnedAway(x, up, refusal)
+			g.metrics.passOver(up.Name, "refused")
+		case unreached != nil:
+			t.unreached = unreached
+			g.metrics.passOver(up.Name, "unreachable")
+		default:
 			return
 		}
 		end.release()
-		g.metrics.passOver(up.Name, "unreachable")
-		if len(rest) == 0 {
+		if len(t.rest) == 0 && unreached != nil && t.kept == nil {
 			grant.Deselect()
 			x.fail(*unreached)
 			return
@@ -122,10 +127,11 @@ func backends(ups []*upstream) []limiter.ID {
 
 // forward passes the request on to up and its answer back, and leaves in end
 // how it ended. A failure is returned, and nothing is answered, where up could
-// not be reached: nothing of the request was sent, so that another may have it.
+// not be reached: nothing of the request was sent, so that another may have it. So is
+// a refusal of up's provider, if the request may move on from that.
 // When forward returns, or panics with http.ErrAbortHandler to cut a broken
 // answer short, the upstream's body is closed.
-func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run *pace.Run, end *ending) *failure {
+func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run *pace.Run, end *ending, movable bool) (*kept, *failure) {
 	defer run.Failed() // unless it was answered
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -144,20 +150,32 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run
 		}
 		g.log.Log(ctx, level, "gateway: upstream call failed", "request", x.id, "upstream", up.Name, "code", f.code, "error", err)
 		if provider && context.Cause(ctx) == nil && !link.made(err) {
-			return &f
+			return nil, &f
 		}
 		x.fail(f)
-		return nil
+		return nil, nil
 	}
 	heed(resp, up, run)
 	defer resp.Body.Close()
-	defer func() { run.Settled(j.used(end.outcome.Tokens)) }()
+	refused := false
+	defer func() {
+		if !refused {
+			run.Settled(j.used(end.outcome.Tokens))
+		}
+	}()
 	dog.answered()
 	end.outcome.Failed = resp.StatusCode >= http.StatusBadRequest
 	end.heard, end.sick = true, resp.StatusCode >= http.StatusInternalServerError
+	if movable {
+		if k := keep(resp, up); k != nil {
+			refused = true
+			run.Settled(throttle.Cost{})
+			return k, nil
+		}
+	}
 	g.respond(ctx, x, resp, up, dog, end, j.tokens)
 	g.learn(j, end.usage)
-	return nil
+	return nil, nil
 }
 
 // reach watches whether a call gets a connection. Before it has one, nothing of

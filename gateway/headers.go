@@ -32,6 +32,13 @@ func setLine(h http.Header, line *limiter.LineInfo) {
 	h.Set("x-fair-queue-scope", string(line.Scope))
 }
 
+// setHeld tells for how long a request was held: for a token budget, or as batch work.
+func setHeld(h http.Header, held *limiter.HeldInfo) {
+	if held != nil {
+		h.Set("x-headway-held-ms", milliseconds(held.Waited))
+	}
+}
+
 // setLevels tells the levels of the caller's own buckets, in two dialects:
 // that of OpenAI for requests and tokens, and the RateLimit fields of the IETF
 // draft (-10) for requests. The draft has no unit for tokens, and a number

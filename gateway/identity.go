@@ -18,6 +18,7 @@ import (
 type principal struct {
 	key, user, team limiter.ID
 	names           bool // may name another user
+	batch           bool // its requests are batch work
 	skip            limiter.Skip
 
 	id        string            // of the key, as configured: for audit lines, not for limits
@@ -41,6 +42,7 @@ func principals(cfg *config.Config) (map[[32]byte]principal, error) {
 			user:  limiter.Hash(limiter.User, k.User),
 			team:  limiter.Hash(limiter.Team, k.TeamID()),
 			names: k.MayNameUser,
+			batch: k.Batch,
 			skip:  skips[k.ID],
 
 			id: k.ID, roles: roles(k), workspace: k.Home(),

@@ -47,7 +47,7 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 		}, []string{"upstream", "status"}),
 		passed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headway_gateway_passed_over_total",
-			Help: "Upstreams passed over for the next of their route, by why: exhausted (its own limits), throttled (the provider's quota) or unreachable.",
+			Help: "Upstreams passed over for the next of their route, by why: exhausted (its own limits), throttled (the provider's quota), refused (by the provider) or unreachable.",
 		}, []string{"upstream", "reason"}),
 		ratio: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:                        "headway_gateway_estimate_ratio",

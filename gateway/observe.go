@@ -27,8 +27,10 @@ type exchange struct {
 	upstream string // its name, empty before routing
 	status   int    // 0: nothing sent yet
 
-	caller caller        // once it is identified and its model known
-	waited time.Duration // for slots of agents, so far
+	caller   caller // once it is identified and its model known
+	patience patience
+	waited   time.Duration // for slots of agents, so far
+	inner    bool          // a step of a turn: our own work, not a caller's
 
 	recent *recent            // where refusals are kept; nil: nowhere
 	asked  limiter.Identities // that admission was asked for; zero before

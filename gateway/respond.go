@@ -45,8 +45,14 @@ type details struct {
 	Reason            string     `json:"reason,omitempty"`
 	RetryAfterMS      int64      `json:"retry_after_ms,omitempty"` // absent: never
 	FairQueue         *fairQueue `json:"fair_queue,omitempty"`     // absent: never near a wait line
+	Held              *held      `json:"held,omitempty"`           // absent: it was not to be held
 	InflightDimension string     `json:"inflight_dimension,omitempty"`
 	Dimension         string     `json:"dimension,omitempty"` // of a token budget
+}
+
+// held is for how long a request was held until its limits could cover it.
+type held struct {
+	WaitedMS int64 `json:"waited_ms"`
 }
 
 // fairQueue is what became of a request in the wait line.
@@ -227,6 +233,10 @@ func (g *Gateway) refuse(x *exchange, r *limiter.Refusal) {
 			WaitedMS:        line.Waited.Milliseconds(),
 		}
 	}
+	if r.Held != nil {
+		setHeld(h, r.Held)
+		d.Held = &held{r.Held.Waited.Milliseconds()}
+	}
 	setLevels(h, r.Levels, secs)
 	x.fail(f)
 }
@@ -264,9 +274,19 @@ var explanations = map[limiter.Reason]string{
 	limiter.ReasonDraining:          "This replica is shutting down. Retry to reach another.",
 }
 
+// heldBack are the same of requests that were held, or not because of a bound.
+var heldBack = map[limiter.Reason]string{
+	limiter.ReasonQueueFull:         "The %s limit cannot cover this request now, and too many are waiting.",
+	limiter.ReasonWaitExceedsBudget: "The %s limit cannot cover this request before it has waited as long as it may.",
+	limiter.ReasonDeadlineExceeded:  "The %s limit could not cover this request; it waited as long as it may.",
+}
+
 // explain is the message of a refusal.
 func explain(r *limiter.Refusal) string {
 	text := explanations[r.Reason]
+	if held := heldBack[r.Reason]; held != "" && (r.Held != nil || r.Dimension == limiter.Backend) {
+		text = held
+	}
 	if r.Reason == limiter.ReasonDraining {
 		return text
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,38 +13,15 @@ import (
 	"github.com/headway-limiter/headway/limiter/throttle"
 )
 
-// Headers by which a caller says that a request may wait: "batch", and for how
-// long, in milliseconds from when it came; absent: as long as in the wait line.
-const (
-	priorityHeader = "X-Headway-Priority"
-	deadlineHeader = "X-Headway-Deadline-Ms"
-)
-
-// ask waits until the provider behind up may be asked, if it has a throttle. The
-// error is one of pace.Start's.
-func (g *Gateway) ask(x *exchange, r *http.Request, up *upstream, j job) (*pace.Run, error) {
+// ask waits until the provider behind up may be asked, if it has a throttle. now:
+// batch work does not wait, since it may be served elsewhere. The error is one of
+// pace.Start's.
+func (g *Gateway) ask(x *exchange, r *http.Request, up *upstream, j job, now bool) (*pace.Run, error) {
 	if !up.Throttle.Enabled {
 		return nil, nil
 	}
-	now := time.Now()
-	class, until := throttle.Interactive, now.Add(up.Throttle.MaxWait)
-	if strings.EqualFold(r.Header.Get(priorityHeader), "batch") {
-		class, until = throttle.Batch, x.start.Add(x.patience(r))
-	}
-	if x.deadline.Before(until) {
-		until = x.deadline
-	}
 	pacer := g.pace.Pacer(pace.Account{Upstream: up.Name, URL: up.URL, Model: j.model, Reserve: up.Throttle.Reserve})
-	return pacer.Start(r.Context(), pace.Want{Cost: throttle.Cost{Input: j.prompt, Output: j.tokens - j.prompt}, Class: class, Until: until})
-}
-
-// patience is how long a batch request may wait.
-func (t *tables) patience(r *http.Request) time.Duration {
-	ms, err := strconv.ParseInt(r.Header.Get(deadlineHeader), 10, 64)
-	if err != nil || ms < 0 {
-		return t.cfg.RateLimiting.FairQueuing.MaxWait()
-	}
-	return time.Duration(min(ms, t.cfg.Server.Timeouts.Total.Milliseconds())) * time.Millisecond
+	return pacer.Start(r.Context(), x.want(up, j, now))
 }
 
 // throttled words an error of ask as the refusal of the candidate, or of an earlier

@@ -104,14 +104,14 @@ func TestWaitsForTheProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := func(ms string) http.HandlerFunc { return refuses(429, "{}", header{"Retry-After-Ms", ms}) }
 		r := newThree(t, paced, map[string]http.HandlerFunc{"one": again("30000"), "two": again("20000")})
-		r.do("/v1/completions", completionN, as("secret-a"))
+		// The first refuses, and so does the second, which is tried at once.
 		if resp, _ := r.do("/v1/completions", completionN, as("secret-a")); resp.StatusCode != 429 || resp.Header.Get("X-Server") != "two" {
 			t.Errorf("%d by %s, want the second", resp.StatusCode, resp.Header.Get("X-Server"))
 		}
 		if resp, text := r.must(429, "/v1/completions", completionN, as("secret-a")); resp.Header.Get("Retry-After") != "20" {
 			t.Errorf("Retry-After %s, want the earlier: %s", resp.Header.Get("Retry-After"), text)
 		}
-		if n := testutil.ToFloat64(r.metrics.passed.WithLabelValues("one", "throttled")); n != 2 {
+		if n := testutil.ToFloat64(r.metrics.passed.WithLabelValues("one", "throttled")); n != 1 {
 			t.Errorf("one was passed over %v times", n)
 		}
 		time.Sleep(20 * time.Second)
@@ -219,9 +219,16 @@ func TestBatchWaits(t *testing.T) {
 		}})
 		batch := header{"x-headway-priority", "batch"}
 		r.serves("one", completion)
-		resp, text := r.must(429, "/v1/completions", completion, as("secret-a"), batch)
-		if resp.Header.Get("Retry-After") != "30" || !strings.Contains(text, "provider_quota") {
+		soon := header{"x-headway-deadline-ms", "2000"}
+		resp, text := r.must(429, "/v1/completions", completion, as("secret-a"), batch, soon)
+		if resp.Header.Get("Retry-After") != "28" || !strings.Contains(text, `"reason":"deadline_exceeded"`) {
 			t.Errorf("batch work at the reserve, Retry-After %s: %s", resp.Header.Get("Retry-After"), text)
+		}
+		if d := time.Since(begun); d != 2*time.Second {
+			t.Errorf("it was refused after %v", d)
+		}
+		if n := r.left(limiter.User, limiter.Requests, "ann", 100); n != 99 {
+			t.Errorf("%d requests are left: what expires takes nothing", n)
 		}
 		r.serves("one", completion)
 		r.must(200, "/v1/completions", completion, as("secret-a"), batch, header{"x-headway-deadline-ms", "40000"})

@@ -173,7 +173,7 @@ func (s *lines) tooLateLocked(w *waiter, now time.Time) bool {
 	case batch:
 		return false
 	case deferral:
-		return s.estimateLocked(w, now) > w.deadline.Sub(now)
+		return s.estimateLocked(w, now) >= w.deadline.Sub(now)
 	}
 	return w.readyAt(now).After(w.deadline)
 }

@@ -133,7 +133,7 @@ func (s *lines) estimateLocked(w *waiter, now time.Time) time.Duration {
 	least := w.readyAt(now).Sub(now)
 	if q, ok := w.line.queue.(*fifo); ok { // the refill that all before it need, and it
 		r := w.demand.rate(w.line.bucket)
-		if w.ahead == 0 && w.line.restTill.After(now) || r.Limit == 0 {
+		if w.ahead == 0 || r.Limit == 0 {
 			return least
 		}
 		return least + time.Duration(q.before(w, w.line.restTill.After(now))*float64(r.Per)/float64(r.Limit))

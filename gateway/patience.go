@@ -1,0 +1,74 @@
+package gateway
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headway-limiter/headway/limiter"
+	"github.com/headway-limiter/headway/limiter/pace"
+	"github.com/headway-limiter/headway/limiter/throttle"
+)
+
+// Headers by which a caller says that a request may wait: "batch", and until when, in
+// milliseconds from when it came; absent or no number: batch.default_deadline.
+const (
+	priorityHeader = "X-Headway-Priority"
+	deadlineHeader = "X-Headway-Deadline-Ms"
+)
+
+// patience is how a request waits. The zero patience is that of one that somebody
+// waits for.
+type patience struct {
+	batch bool
+	until time.Time // the latest start of batch work
+}
+
+// patienceOf reads how a request waits: as batch work if it says so, or its key
+// does. It never waits longer than its total timeout.
+func (x *exchange) patienceOf(h http.Header, who caller) patience {
+	if !who.by.batch && !strings.EqualFold(strings.TrimSpace(h.Get(priorityHeader)), "batch") {
+		return patience{}
+	}
+	p := patience{batch: true, until: x.start.Add(x.cfg.Batch.DefaultDeadline)}
+	ms, err := strconv.ParseInt(h.Get(deadlineHeader), 10, 64)
+	if err == nil && ms >= 0 && ms <= maxDeadline.Milliseconds() {
+		p.until = x.start.Add(time.Duration(ms) * time.Millisecond)
+	}
+	if x.deadline.Before(p.until) {
+		p.until = x.deadline
+	}
+	return p
+}
+
+// maxDeadline is the longest wait that is believed.
+const maxDeadline = 365 * 24 * time.Hour
+
+// admission is what admission is asked for.
+func (x *exchange) admission(who caller, tokens int64) limiter.Request {
+	r := limiter.Request{
+		Identities: who.Identities, Tokens: tokens, Deadline: x.deadline,
+		Anonymous: who.standing == anonymous, Skip: who.skip,
+	}
+	if x.patience.batch {
+		r.Batch, r.Deadline = true, x.patience.until
+	}
+	return r
+}
+
+// want is what x asks of the provider behind up. now: only whether it could start at
+// once.
+func (x *exchange) want(up *upstream, j job, now bool) pace.Want {
+	w := pace.Want{Cost: throttle.Cost{Input: j.prompt, Output: j.tokens - j.prompt}, Until: time.Now().Add(up.Throttle.MaxWait)}
+	if x.patience.batch {
+		w.Class, w.Until, w.Now = throttle.Batch, x.patience.until, now
+		w.Most = x.cfg.Batch.QueueDepthPerTenant
+		tenant, weight := x.share(x.caller.Identities)
+		w.Tenant, w.Weight = string(tenant), weight
+	}
+	if x.deadline.Before(w.Until) {
+		w.Until = x.deadline
+	}
+	return w
+}
