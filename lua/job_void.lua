@@ -8,7 +8,7 @@
 -- ARGV[2*j+2] number      j = 1..: of a job
 -- ARGV[2*j+3] line        of the file of errors
 --
--- Reply: how many jobs have no result yet; -1 if the batch has ended. A job that
+-- Reply: how many jobs have no result yet; -1 if the batch has ended, or must not. A job that
 -- runs is left to its claim. Running twice is running once.
 
 local batch = ARGV[1]
@@ -18,7 +18,7 @@ if f[1] ~= 'in_progress' and f[1] ~= 'finalizing' and f[1] ~= 'cancelling' then
   return { -1 }
 end
 if not f[5] then
-  if ARGV[2] == 'expired' and tonumber(f[4]) > job_now then
+  if ARGV[2] ~= 'expired' or tonumber(f[4]) > job_now then
     return { -1 }
   end
   redis.call('HSET', b, 'ending', ARGV[2])
