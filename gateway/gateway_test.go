@@ -599,7 +599,7 @@ func TestUploads(t *testing.T) {
 				_, _ = out.Write(make([]byte, size-5))
 				out.Close()
 			}()
-			req := r.request(context.Background(), "/v1/files", "", as("secret-a"), header{"Content-Type", "multipart/form-data; boundary=x"})
+			req := r.request(context.Background(), "/v1/files", "", as("secret-a"), header{"Content-Type", "audio/wav"})
 			req.Method, req.Body = http.MethodPost, in
 			resp, err := r.client.Do(req)
 			if err != nil {

@@ -145,7 +145,11 @@ func TestRoutes(t *testing.T) {
 		{Path: "/*", Upstream: "all"}, {Path: "/v1/*", Upstream: "v1"}, {Path: "/v1/chat*", Upstream: "chat"},
 		{Path: "/v1/chat", Upstream: "exact"}, {Path: "/v1/*", Methods: []string{"POST"}, Upstream: "post"},
 	}
-	table, err := routes(cfg, nil)
+	ups, wrong := upstreamsOf(cfg, nil)
+	if wrong != nil {
+		t.Fatal(wrong)
+	}
+	table, err := routes(cfg, ups)
 	if err != nil {
 		t.Fatal(err)
 	}

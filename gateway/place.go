@@ -136,8 +136,9 @@ func unknownPlace(kind, id string) failure {
 
 // queues reports whether a request that finds all agents busy may wait for one:
 // not on a direct path, and elsewhere as the workspace says. A workspace that
-// never said, or whose document cannot be read, queues.
+// never said, or whose document cannot be read, queues. So do the steps of a turn:
+// the setting is what a caller is owed, not how our own work is ordered.
 func (g *Gateway) queues(_ context.Context, x *exchange) bool {
 	p := x.place
-	return p.direct == "" && (p.workspace == "" || g.workspaces.Queues(p.workspace))
+	return p.direct == "" && (x.inner || p.workspace == "" || g.workspaces.Queues(p.workspace))
 }

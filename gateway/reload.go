@@ -45,10 +45,8 @@ type connects struct {
 // pools lists the upstreams' connection pools.
 func (t *tables) pools() map[connects]http.RoundTripper {
 	all := map[connects]http.RoundTripper{}
-	for _, r := range t.routes {
-		for _, up := range r.candidates {
-			all[connects{up.URL, up.Timeouts}] = up.transport
-		}
+	for _, up := range t.ups {
+		all[connects{up.URL, up.Timeouts}] = up.transport
 	}
 	return all
 }
@@ -56,11 +54,9 @@ func (t *tables) pools() map[connects]http.RoundTripper {
 // inherit takes over the open connections of old where they lead to the same place.
 func (t *tables) inherit(old *tables) {
 	open := old.pools()
-	for _, r := range t.routes {
-		for _, up := range r.candidates {
-			if pool := open[connects{up.URL, up.Timeouts}]; pool != nil {
-				up.transport = pool
-			}
+	for _, up := range t.ups {
+		if pool := open[connects{up.URL, up.Timeouts}]; pool != nil {
+			up.transport = pool
 		}
 	}
 }
@@ -72,12 +68,10 @@ func (t *tables) closeIdle(next *tables) {
 	if next != nil {
 		used = next.pools()
 	}
-	for _, r := range t.routes {
-		for _, up := range r.candidates {
-			c, ok := up.transport.(interface{ CloseIdleConnections() })
-			if ok && used[connects{up.URL, up.Timeouts}] != up.transport {
-				c.CloseIdleConnections()
-			}
+	for _, up := range t.ups {
+		c, ok := up.transport.(interface{ CloseIdleConnections() })
+		if ok && used[connects{up.URL, up.Timeouts}] != up.transport {
+			c.CloseIdleConnections()
 		}
 	}
 }
