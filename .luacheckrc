@@ -13,7 +13,12 @@ local prelude = {
 for _, name in ipairs({ "settle", "lease", "inspect" }) do
   files["lua/" .. name .. ".lua"] = { read_globals = prelude }
 end
--- admit has two preludes more; each sees those before it. It sets what they declare.
+-- admit has three preludes in front of those, of which each sees and sets what is before it,
+local plain = { "TOP", "c", "granted", "held", "lapse", "nb", "nc", "nl", "now", "plain", "reply", "stored" }
+for _, name in ipairs({ "plain", "slots", "spend" }) do
+  files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "221", "231", "241", "311", "331" }, globals = plain }
+end
+-- and two behind them; each sees those before it. It sets what they declare.
 local call = { "now", "now_ms", "inc", "ttl", "n", "nb", "nl", "nc", "rates", "stored", "claims" }
 local take = { "take_decide", "once_write", "once_bucket", "once_take", "once_lease", "once_state" }
 for _, name in ipairs(prelude) do

@@ -30,6 +30,7 @@
 --   covered, -1 never); per counter: 0 fits, 1 full, 2 overtaken; per claims
 --   key: 1 somebody waits for a turn, which refuses. All 0 when too late
 --
+-- What comes as far as this is not plain: prelude_plain answers what is, alike.
 -- Not idempotent: a repeated call takes tokens again. Slots are absolute, so
 -- they don't add up. O(keys), + replicas when entries expired. All is read
 -- before anything is written, so that an error changes nothing.

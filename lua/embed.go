@@ -26,6 +26,12 @@ import (
 )
 
 var (
+	//go:embed prelude_plain.lua
+	preludePlain string
+	//go:embed prelude_slots.lua
+	preludeSlots string
+	//go:embed prelude_spend.lua
+	preludeSpend string
 	//go:embed prelude_flow.lua
 	preludeFlow string
 	//go:embed prelude_change.lua
@@ -77,7 +83,7 @@ type Script struct {
 
 // The scripts. Their values are fixed at start and must not be changed.
 var (
-	Admit   = join("admit", preludeOnce+preludeTake+admitBody)
+	Admit   = first(preludePlain+preludeSlots+preludeSpend, join("admit", preludeOnce+preludeTake+admitBody))
 	Settle  = fence(join("settle", preludeTag+settleBody))
 	Lease   = join("lease", leaseBody)
 	Inspect = join("inspect", inspectBody)
@@ -92,6 +98,9 @@ func join(name, body string) Script {
 	return document(name, preludeChange+preludeBucket+preludeStore+preludeLease+body)
 }
 
+// first puts in front of a script what may answer before the rest is set up.
+func first(body string, s Script) Script { return script(s.Name, body+s.Source) }
+
 // fence makes a script one that takes the store's not-after first.
 func fence(s Script) Script {
 	s.Fenced = true
@@ -101,7 +110,10 @@ func fence(s Script) Script {
 // document makes a script about anything else, in front of which stands only the
 // time. Package redisstore runs it by Eval, which says how it must behave.
 func document(name, body string) Script {
-	source := preludeFlow + body
+	return script(name, preludeFlow+body)
+}
+
+func script(name, source string) Script {
 	sum := sha1.Sum([]byte(source))
 	return Script{Name: name, Source: source, SHA: hex.EncodeToString(sum[:])}
 }
