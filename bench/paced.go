@@ -4,8 +4,8 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -13,6 +13,7 @@ import (
 // and interactive requests of a part of the quota. Its JSON keys are stable.
 // Figures are of the measured part, and the provider's own where they can be.
 type Paced struct {
+	Scenario string  `json:"scenario"`
 	Throttle string  `json:"throttle"` // headway or naive
 	Replicas int     `json:"replicas"`
 	Quota    string  `json:"quota"` // fixed or continuous
@@ -24,6 +25,9 @@ type Paced struct {
 	Interactive       int64   `json:"interactive"`
 	// InteractiveRefused is the part of them that was answered 429, whoever said so.
 	InteractiveRefused float64 `json:"interactive_refused_ratio"`
+	// InteractiveP99 is from the intended start to the end of the answer, of those
+	// that were served, in ms.
+	InteractiveP99 float64 `json:"interactive_p99_ms"`
 	// FirstSecond is the most starts within a second of a reset, as a part of the
 	// limit; 0 without fixed windows.
 	FirstSecond float64 `json:"first_second_ratio"`
@@ -44,6 +48,9 @@ type PacedLoad struct {
 	Ask func(ctx context.Context, replica int, batch bool) (status int)
 }
 
+// PacedScenario is the name of such runs.
+const PacedScenario = "provider-429"
+
 const (
 	interactivePart = 0.15 // of the quota
 	// afterRefusal is how long a batcher rests before it tries again.
@@ -62,8 +69,8 @@ func (l PacedLoad) Run(ctx context.Context, p *Provider) Paced {
 			all.Go(func() { l.saturate(load, i) })
 		}
 	}
-	var asked, refused atomic.Int64
-	all.Go(func() { l.interactive(load, begin, &asked, &refused) })
+	var served waits
+	all.Go(func() { l.interactive(load, begin, &served) })
 	rest(load, l.Warm)
 	before := p.Ledger().Snapshot()
 	from := time.Since(before.Since)
@@ -73,10 +80,11 @@ func (l PacedLoad) Run(ctx context.Context, p *Provider) Paced {
 	all.Wait()
 	rate := float64(l.Quota.Requests.Limit) / l.Quota.Requests.Per.Seconds()
 	r := Paced{
-		Replicas: l.Replicas, Quota: "continuous", Limit: l.Quota.Requests.Limit, PerS: l.Quota.Requests.Per.Seconds(),
-		Seconds: round(l.Measured.Seconds(), 1), Interactive: asked.Load(),
+		Scenario: PacedScenario, Replicas: l.Replicas, Quota: "continuous", Limit: l.Quota.Requests.Limit, PerS: l.Quota.Requests.Per.Seconds(),
+		Seconds: round(l.Measured.Seconds(), 1), Interactive: served.asked,
 		Provider429PerMin:  round(float64(after.Refused-before.Refused)/(to-from).Minutes(), 2),
-		InteractiveRefused: round(float64(refused.Load())/math.Max(1, float64(asked.Load())), 4),
+		InteractiveRefused: round(float64(served.refused)/math.Max(1, float64(served.asked)), 4),
+		InteractiveP99:     round(served.quantile(0.99), 1),
 		Utilisation:        round(float64(after.Total.Starts-before.Total.Starts)/(rate*(to-from).Seconds()), 3),
 	}
 	if l.Quota.Fixed {
@@ -97,7 +105,7 @@ func (l PacedLoad) saturate(ctx context.Context, replica int) {
 
 // interactive asks at random instants of random replicas, and counts what was asked
 // after the warm-up.
-func (l PacedLoad) interactive(ctx context.Context, begin time.Time, asked, refused *atomic.Int64) {
+func (l PacedLoad) interactive(ctx context.Context, begin time.Time, served *waits) {
 	rng := rand.New(rand.NewPCG(l.Seed, 429))
 	gap := l.Quota.Requests.Per.Seconds() / float64(l.Quota.Requests.Limit) / interactivePart
 	var all sync.WaitGroup
@@ -110,16 +118,44 @@ func (l PacedLoad) interactive(ctx context.Context, begin time.Time, asked, refu
 		}
 		measured := at > l.Warm
 		all.Go(func() {
-			status := l.Ask(ctx, replica, false)
-			if !measured || status == 0 { // the end of the run cut it off
-				return
-			}
-			asked.Add(1)
-			if status == 429 {
-				refused.Add(1)
+			if status := l.Ask(ctx, replica, false); measured {
+				served.add(status, time.Since(begin.Add(at)))
 			}
 		})
 	}
+}
+
+// waits are how long interactive requests took. It is safe for concurrent use until it
+// is read.
+type waits struct {
+	mu             sync.Mutex
+	asked, refused int64
+	took           []time.Duration // of those served
+}
+
+// add counts one. Status 0 means that the end of the run cut it off.
+func (w *waits) add(status int, took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case status == 0:
+		return
+	case status == 429:
+		w.refused++
+	case status < 300:
+		w.took = append(w.took, took)
+	}
+	w.asked++
+}
+
+// quantile is that of those served, in ms; 0 without any.
+func (w *waits) quantile(q float64) float64 {
+	if len(w.took) == 0 {
+		return 0
+	}
+	slices.Sort(w.took)
+	at := int(math.Ceil(q*float64(len(w.took)))) - 1
+	return float64(w.took[max(at, 0)]) / 1e6
 }
 
 // firstSecond finds the window that begins between two instants with the most

@@ -102,16 +102,16 @@ func TestFirstSecond(t *testing.T) {
 func TestPacedTable(t *testing.T) {
 	var out strings.Builder
 	table := PacedTable{
-		{Throttle: "naive", Replicas: 8, Quota: "fixed", Provider429PerMin: 118.04, Interactive: 300, InteractiveRefused: 0.81, FirstSecond: 0.995, Utilisation: 0.99},
+		{Throttle: "naive", Replicas: 8, Quota: "fixed", Provider429PerMin: 118.04, Interactive: 300, InteractiveRefused: 0.81, InteractiveP99: 1499.6, FirstSecond: 0.995, Utilisation: 0.99},
 		{Throttle: "headway", Replicas: 8, Quota: "continuous", Interactive: 300, Utilisation: 1},
 	}
 	if err := table.WriteMarkdown(&out); err != nil {
 		t.Fatal(err)
 	}
-	want := `| replicas | quota | throttle | 429s/min | interactive refused | first second after a reset | utilisation |
-|---:|---|---|---:|---:|---:|---:|
-| 8 | fixed | naive | 118.0 | 81.00 % of 300 | 99.5 % | 0.990 |
-| 8 | continuous | headway | 0.0 | 0.00 % of 300 | – | 1.000 |
+	want := `| replicas | quota | throttle | 429s/min | interactive refused | interactive p99 | first second after a reset | utilisation |
+|---:|---|---|---:|---:|---:|---:|---:|
+| 8 | fixed | naive | 118.0 | 81.00 % of 300 | 1500 ms | 99.5 % | 0.990 |
+| 8 | continuous | headway | 0.0 | 0.00 % of 300 | 0 ms | – | 1.000 |
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

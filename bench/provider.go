@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"mime"
 	"net/http"
@@ -59,6 +60,8 @@ type ProviderConfig struct {
 	Quota QuotaConfig
 	// Faults spoil some answers by chance; a request's own HeaderFault wins.
 	Faults []FaultRule
+	// Late has some answers tell of the past, and overtake one another.
+	Late LateRule
 	// Window is what the ledger counts starts per; zero means a second.
 	Window time.Duration
 }
@@ -79,6 +82,7 @@ type Provider struct {
 	cfg    ProviderConfig
 	ledger *Ledger
 	quota  *quota
+	late   *lateness
 	seen   atomic.Uint64 // requests so far: the stream of random numbers each draws from
 }
 
@@ -96,7 +100,10 @@ func NewProvider(cfg ProviderConfig) (*Provider, error) {
 			return nil, err
 		}
 	}
-	return &Provider{cfg: cfg, ledger: NewLedger(cfg.Window), quota: q}, nil
+	if err := cfg.Late.validate(); err != nil {
+		return nil, err
+	}
+	return &Provider{cfg: cfg, ledger: NewLedger(cfg.Window), quota: q, late: &lateness{LateRule: cfg.Late}}, nil
 }
 
 // Ledger is what the provider has seen.
@@ -142,14 +149,18 @@ func (p *Provider) serve(w http.ResponseWriter, r *http.Request) {
 	latency := x.latency()
 	x.tokens = x.completionTokens()
 	x.fault = p.chooseFault(r.Header.Get(HeaderFault), x.rng)
-	if wait, unit := p.quota.take(x.arrived, w.Header(), x.cost()); wait > 0 {
+	levels := http.Header{}
+	wait, unit := p.quota.take(x.arrived, levels, x.cost())
+	told, held := p.late.spoil(x.arrived, levels, x.rng)
+	maps.Copy(w.Header(), told)
+	if wait > 0 {
 		p.ledger.refuse()
 		writeQuotaError(w, wait, unit)
 		return
 	}
 	x.call = p.ledger.Start(x.tenant(), x.in.Model)
 	defer x.call.End(0) // for those that leave early
-	if x.spoiledEarly() || !x.sleep(latency) || x.spoiledLate() {
+	if x.spoiledEarly() || !x.sleep(latency+held) || x.spoiledLate() {
 		return
 	}
 	w.Header().Set(HeaderServiceTime, strconv.FormatFloat(float64(time.Since(x.arrived))/1e6, 'f', 3, 64))

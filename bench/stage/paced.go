@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,14 +20,18 @@ import (
 
 // PacedOptions say how a fleet is run against a provider's quota.
 type PacedOptions struct {
-	Replicas int  // > 0, in this process
+	Replicas int  // > 0
 	Fixed    bool // the quota is renewed at fixed instants
 	// Naive has each replica be a client that keeps a naive throttle, straight to
 	// the provider, to compare with.
 	Naive          bool
 	Warm, Measured time.Duration
 	Seed           uint64
-	Logs           io.Writer // errors of replicas
+	Late           bench.LateRule // of the provider's answers
+	// Redis is the host:port of a server; empty: an embedded one. Headway is the
+	// program to start replicas with; empty: replicas in this process.
+	Redis, Headway string
+	Logs           io.Writer // errors of replicas in this process
 }
 
 // PacedQuota is what the provider of paced runs gives. Its windows are short, so
@@ -42,7 +48,7 @@ const batchDeadline = 30 * time.Second
 func RunPaced(ctx context.Context, o PacedOptions) (p bench.Paced, err error) {
 	quota := bench.QuotaConfig{Requests: PacedQuota, Fixed: o.Fixed}
 	provider, err := bench.StartUpstream("127.0.0.1:0", bench.ProviderConfig{
-		Seed: o.Seed, Latency: bench.LogNormal(0.4, 0.5), Tokens: bench.Constant(4), Quota: quota,
+		Seed: o.Seed, Latency: bench.LogNormal(0.4, 0.5), Tokens: bench.Constant(4), Quota: quota, Late: o.Late,
 	})
 	if err != nil {
 		return p, err
@@ -71,24 +77,14 @@ func RunPaced(ctx context.Context, o PacedOptions) (p bench.Paced, err error) {
 
 // fleet starts the replicas, and returns how to ask them and how to end them.
 func (o PacedOptions) fleet(ctx context.Context, client *http.Client, provider string) (ask func(context.Context, int, bool) int, end func(), err error) {
-	end = func() {}
-	redis, err := replica.StartEmbedded()
-	if err != nil {
-		return nil, end, err
-	}
 	s := setting{
-		run: strings.ToLower(rand.Text()[:8]), scope: "replica", redis: redis.Addr(), provider: provider,
+		run: strings.ToLower(rand.Text()[:8]), scope: "replica", provider: provider,
 		limit:  bench.LimitReport{Dimension: "model", Requests: 1e6, PerS: 1, Burst: 1e6}, // the provider's quota decides
 		places: 1, tenants: []bench.Tenant{{Load: bench.Load{Tenant: "a", Weight: 1}}},
 		immediate: true, timeout: storeTimeout, throttled: true,
 	}
-	f, err := newFleet(s, launchLocal(cmp.Or(o.Logs, io.Discard)), o.Replicas, false)
+	f, end, err := startFleet(ctx, s, o.Replicas, o.Redis, o.Headway, o.Logs)
 	if err != nil {
-		redis.Close()
-		return nil, end, err
-	}
-	end = func() { f.close(); redis.Close() }
-	if err := f.start(ctx); err != nil {
 		return nil, end, err
 	}
 	targets := f.targets()
@@ -96,6 +92,40 @@ func (o PacedOptions) fleet(ctx context.Context, client *http.Client, provider s
 		status, _ := post(ctx, client, targets[i], s.key(0), s.model(), batch)
 		return status
 	}, end, nil
+}
+
+// startFleet starts n replicas with a Redis, embedded if its address is empty, and in
+// this process if there is no program. end ends them, also after an error.
+func startFleet(ctx context.Context, s setting, n int, redis, headway string, logs io.Writer) (f *fleet, end func(), err error) {
+	var ends []func()
+	end = func() {
+		for _, f := range slices.Backward(ends) {
+			f()
+		}
+	}
+	if s.redis = redis; redis == "" {
+		embedded, err := replica.StartEmbedded()
+		if err != nil {
+			return nil, end, err
+		}
+		s.redis, ends = embedded.Addr(), append(ends, embedded.Close)
+	} else if !ping(redis) {
+		return nil, end, fmt.Errorf("stage: no Redis answers at %s", redis)
+	}
+	launch := launchLocal(cmp.Or(logs, io.Discard))
+	if headway != "" {
+		dir, err := os.MkdirTemp("", "headway-bench-")
+		if err != nil {
+			return nil, end, err
+		}
+		ends = append(ends, func() { os.RemoveAll(dir) })
+		launch = launchProcess(headway, dir)
+	}
+	if f, err = newFleet(s, launch, n, false); err != nil {
+		return nil, end, err
+	}
+	ends = append(ends, f.close)
+	return f, end, f.start(ctx)
 }
 
 // naive is so many clients that know nothing of each other.

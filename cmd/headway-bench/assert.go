@@ -4,11 +4,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
 	"github.com/headway-limiter/headway/bench"
 )
+
+// writer writes a report.
+type writer = func(io.Writer) error
+
+// scoped is a report, and the name that assertions have for it.
+type scoped struct {
+	scope  string
+	report any // written as a JSON object
+}
 
 // assertion is what a number of the report must be.
 type assertion struct {
@@ -36,23 +46,35 @@ func parseAssertion(text string) (a assertion, err error) {
 
 // check holds the runs against all assertions.
 func (f *fairnessFlags) check(runs bench.Comparison) error {
+	var all []scoped
+	for _, r := range runs {
+		all = append(all, scoped{r.Scope, r})
+	}
+	return f.hold(all)
+}
+
+// hold holds reports against all assertions.
+func (f *fairnessFlags) hold(all []scoped) error {
 	var errs []error
 	for _, text := range f.asserts {
 		a, err := parseAssertion(text)
 		if err == nil {
-			err = a.check(runs)
+			err = a.check(all)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func (a assertion) check(runs bench.Comparison) error {
-	for _, r := range runs {
-		if r.Scope != a.scope {
+// check holds every report of the assertion's scope against it.
+func (a assertion) check(all []scoped) error {
+	known := false
+	for _, r := range all {
+		if r.scope != a.scope {
 			continue
 		}
-		data, err := json.Marshal(r)
+		known = true
+		data, err := json.Marshal(r.report)
 		if err != nil {
 			return err
 		}
@@ -67,7 +89,9 @@ func (a assertion) check(runs bench.Comparison) error {
 		if a.most && v > a.bound || !a.most && v < a.bound {
 			return fmt.Errorf("--assert %s does not hold: it is %v", a.text, v)
 		}
-		return nil
 	}
-	return fmt.Errorf("--assert %s: scope %s was not run", a.text, a.scope)
+	if !known {
+		return fmt.Errorf("--assert %s: scope %s was not run", a.text, a.scope)
+	}
+	return nil
 }

@@ -46,6 +46,7 @@ type fairnessFlags struct {
 	headway           string
 	quick, json       bool
 	out               string
+	late              string
 	asserts           []string
 }
 
@@ -70,13 +71,14 @@ func runCommand() *cobra.Command {
   headway-bench run weights --scope exact --redis 127.0.0.1:6379 --processes --out reports`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] == pacedScenario {
+			if args[0] == bench.PacedScenario {
 				return f.paced(cmd)
 			}
 			return f.execute(cmd, args[0], []string{f.scope})
 		},
 	}
 	f.register(cmd.Flags())
+	cmd.Flags().StringVar(&f.late, "late", "", "SHARE:DURATION of the provider's answers that tell of the past or come late (provider-429)")
 	cmd.Flags().StringVar(&f.scope, "scope", "exact", "how far fairness reaches: "+strings.Join(stage.Scopes, ", "))
 	return cmd
 }

@@ -28,6 +28,10 @@ func TestFairnessUsage(t *testing.T) {
 		"compare even --assert exact.jain":     "exact.jain>=0.99",
 		"run even --assert jain>=1":            "exact.jain>=0.99",
 		"compare even --no-such-flag":          "no-such-flag",
+		"run provider-429 --replicas 0":        "--replicas 0",
+		"run provider-429 --late 2:1s":         "share 2",
+		"run provider-429 --processes":         "--processes needs --redis",
+		"run provider-429 --assert jain>=1":    "exact.jain>=0.99",
 		"compare even --redis 127.0.0.1:1 --processes --headway no/such": "",
 	} {
 		var stdout, stderr bytes.Buffer

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,16 +15,14 @@ import (
 	"github.com/headway-limiter/headway/bench/stage"
 )
 
-// pacedScenario is the name of the run against a provider's quota, which is no
-// fairness scenario: nobody has a share.
-const pacedScenario = "provider-429"
-
 const pacedHelp = `
 provider-429 is another kind of run: batch work that never ends and 15 %
 interactive requests, against a provider that gives 600 requests per 6 s, in
 fixed windows and by continuous refill. Headway's throttle is compared with a
 naive one that each replica keeps by itself. Of the settings it takes
---replicas, --duration, --warm-up, --seed and --json.
+--replicas, --duration, --warm-up, --seed, --redis, --processes, --headway,
+--late, --json, --out and --assert, whose SCOPE is headway or naive there and
+holds for both kinds of quota.
 `
 
 const (
@@ -29,17 +30,43 @@ const (
 	pacedMeasured = 30 * time.Second
 )
 
+// pacedOptions reads what was typed; the error names every mistake.
+func (f *fairnessFlags) pacedOptions() (o stage.PacedOptions, err error) {
+	o = stage.PacedOptions{
+		Replicas: f.replicas, Seed: f.seed,
+		Warm: cmp.Or(f.warm, pacedWarm), Measured: cmp.Or(f.duration, pacedMeasured),
+	}
+	var errs []error
+	if f.replicas < 1 || f.replicas > maxReplicas {
+		errs = append(errs, fmt.Errorf("--replicas %d is not in 1..%d", f.replicas, maxReplicas))
+	}
+	if f.late != "" {
+		o.Late, err = bench.ParseLate(f.late)
+		errs = append(errs, err)
+	}
+	if f.redis != "embedded" {
+		o.Redis = f.redis
+	} else if f.processes {
+		errs = append(errs, errors.New("--processes needs --redis HOST:PORT: the embedded store is in this process"))
+	}
+	for _, text := range f.asserts {
+		_, err := parseAssertion(text)
+		errs = append(errs, err)
+	}
+	return o, errors.Join(errs...)
+}
+
 // paced runs the scenario for both kinds of quota, naive and with Headway.
 func (f *fairnessFlags) paced(cmd *cobra.Command) error {
-	if f.replicas < 1 || f.replicas > maxReplicas {
-		return misuse(cmd, fmt.Errorf("--replicas %d is not in 1..%d", f.replicas, maxReplicas))
+	o, err := f.pacedOptions()
+	if err != nil {
+		return misuse(cmd, err)
 	}
-	o := stage.PacedOptions{Replicas: f.replicas, Seed: f.seed, Warm: pacedWarm, Measured: pacedMeasured, Logs: cmd.ErrOrStderr()}
-	if f.duration > 0 {
-		o.Measured = f.duration
-	}
-	if f.warm > 0 {
-		o.Warm = f.warm
+	o.Logs = cmd.ErrOrStderr()
+	end, err := f.program(cmd.Context(), &o.Headway)
+	defer end()
+	if err != nil {
+		return err
 	}
 	var table bench.PacedTable
 	for _, o.Fixed = range []bool{true, false} {
@@ -48,13 +75,54 @@ func (f *fairnessFlags) paced(cmd *cobra.Command) error {
 			if errors.Is(err, context.Canceled) {
 				return errors.New("interrupted")
 			} else if err != nil {
-				return fmt.Errorf("%s: %w", pacedScenario, err)
+				return fmt.Errorf("%s: %w", bench.PacedScenario, err)
 			}
 			table = append(table, r)
 		}
 	}
+	write := table.WriteMarkdown
 	if f.json {
-		return table.WriteJSON(cmd.OutOrStdout())
+		write = table.WriteJSON
 	}
-	return table.WriteMarkdown(cmd.OutOrStdout())
+	if err := write(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	if err := f.keep(fmt.Sprintf("%s-%d", bench.PacedScenario, f.replicas), map[string]writer{".json": table.WriteJSON, ".md": table.WriteMarkdown}); err != nil {
+		return err
+	}
+	var rows []scoped
+	for _, r := range table {
+		rows = append(rows, scoped{r.Throttle, r})
+	}
+	return f.hold(rows)
+}
+
+// program finds the program for --processes; end removes what was built for it.
+func (f *fairnessFlags) program(ctx context.Context, headway *string) (end func(), err error) {
+	end = func() {}
+	if !f.processes {
+		return end, nil
+	}
+	dir, err := os.MkdirTemp("", "headway-bench-")
+	if err != nil {
+		return end, err
+	}
+	*headway, err = stage.FindHeadway(ctx, f.headway, dir)
+	return func() { os.RemoveAll(dir) }, err
+}
+
+// keep writes a report into --out, if there is one, a file for each ending.
+func (f *fairnessFlags) keep(name string, files map[string]writer) error {
+	if f.out == "" {
+		return nil
+	}
+	if err := os.MkdirAll(f.out, 0o755); err != nil {
+		return err
+	}
+	for ending, write := range files {
+		if err := writeFile(filepath.Join(f.out, name+ending), write); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -20,7 +20,7 @@ import (
 type upstreamFlags struct {
 	listen                             string
 	latency, tokenGap, tokens, padding string
-	quota, tokenQuota, dialect         string
+	quota, tokenQuota, dialect, late   string
 	fixed                              bool
 	faults, models                     []string
 	seed                               uint64
@@ -48,6 +48,7 @@ one request asks for one with the header ` + bench.HeaderFault + `.`,
 		Example: `  headway-bench upstream --listen 127.0.0.1:9000 --latency lognormal:400ms,0.5
   headway-bench upstream --latency 50ms --quota 600/1m --token-quota 90000/1m
   headway-bench upstream --fault 529:0.01 --fault hang:0.001 --seed 7 --json
+  headway-bench upstream --quota 600/1m --dialect anthropic --late 0.2:500ms
   curl -s 127.0.0.1:9000/ledger`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,6 +73,7 @@ func (f *upstreamFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.tokenQuota, "token-quota", "", "tokens that it takes per period, as in 90000/1m")
 	flags.BoolVar(&f.fixed, "quota-fixed-window", false, "renew quotas at fixed instants, not continuously")
 	flags.StringVar(&f.dialect, "dialect", "openai", "quota headers: "+strings.Join(bench.DialectNames(), ", "))
+	flags.StringVar(&f.late, "late", "", "SHARE:DURATION of answers whose quota headers are of up to so long ago, or that come so much later, as in 0.2:300ms")
 	flags.StringArrayVar(&f.faults, "fault", nil, "KIND:PROBABILITY of a spoiled answer; repeatable")
 	flags.StringSliceVar(&f.models, "models", []string{"simulated-model"}, "names that /v1/models lists; every model is served")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of latencies, sizes and faults")
@@ -97,6 +99,11 @@ func (f upstreamFlags) config() (cfg bench.ProviderConfig, err error) {
 			*r, err = bench.ParseQuotaRate(text)
 			errs = append(errs, err)
 		}
+	}
+	if f.late != "" {
+		var err error
+		cfg.Late, err = bench.ParseLate(f.late)
+		errs = append(errs, err)
 	}
 	for _, text := range f.faults {
 		rule, err := bench.ParseFault(text)
