@@ -27,6 +27,9 @@ func (g *Gateway) adminEdge() http.Handler {
 	e.POST("/api/explain", echo.WrapHandler(g.operators(g.explainPage)))
 	e.GET("/debug/pprof/*", echo.WrapHandler(g.guarded(http.HandlerFunc(g.profile))))
 	g.consoleEdge(e)
+	for _, path := range []string{"/api/workspaces", "/api/workspaces/*", "/api/projects/*"} {
+		e.Any(path, echo.WrapHandler(http.HandlerFunc(g.adminDocuments)))
+	}
 	if g.opts.Reload != nil {
 		e.POST("/-/reload", echo.WrapHandler(g.guarded(http.HandlerFunc(g.reload))))
 	}
