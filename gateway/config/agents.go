@@ -52,6 +52,10 @@ func (k *checker) agent(at string, u Upstream) {
 	}
 }
 
+// sharing are the fields of the wait line by which agents are shared, too, whether it is
+// on or off.
+var sharing = map[string]bool{"tenant_dimension": true, "weights": true, "default_weight": true}
+
 // tagged checks the tags that a route asks for: some upstream has to have them all.
 func (k *checker) tagged(at string, r Route) {
 	best := len(r.Tags) // the fewest that one of its upstreams lacks
