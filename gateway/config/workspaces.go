@@ -144,17 +144,22 @@ func (k *checker) memberships(at string, key Key, used map[string]bool) {
 	}
 }
 
-// PlacePrefixes are the beginnings of paths that belong to workspaces and
-// projects, once there are any.
-var PlacePrefixes = []string{"/workspaces/", "/projects/", "/api/workspaces", "/api/projects/"}
-
 // reserved finds routes that could never be reached, because their paths
-// belong to workspaces.
+// belong to workspaces, or to agents.
 func (k *checker) reserved() {
+	owners := map[string]string{}
+	if len(k.Workspaces) > 0 {
+		for _, p := range []string{"/workspaces/", "/projects/", "/api/workspaces", "/api/projects/"} {
+			owners[p] = "workspaces"
+		}
+	}
+	if slices.ContainsFunc(k.Upstreams, Upstream.IsAgent) {
+		owners["/direct/"] = "agents"
+	}
 	for i, r := range k.Routes {
-		for _, p := range PlacePrefixes {
-			if len(k.Workspaces) > 0 && strings.HasPrefix(r.Path, p) {
-				k.wrong(fmt.Sprintf("routes[%d].path", i), "choose another path, or remove workspaces", "paths that begin with %s belong to workspaces", p)
+		for p, owner := range owners {
+			if strings.HasPrefix(r.Path, p) {
+				k.wrong(fmt.Sprintf("routes[%d].path", i), "choose another path", "paths that begin with %s belong to %s", p, owner)
 			}
 		}
 	}
