@@ -190,8 +190,8 @@ func TestLiveView(t *testing.T) {
 	defer d.close()
 	d.begin = time.Now()
 	var screen bytes.Buffer
-	v := &view{demo: d, out: &screen, live: true, width: func() int { return 60 }}
-	v.redraw()
+	v := &view{terminal{out: &screen, live: true, width: func() int { return 60 }}, d}
+	v.draw(v.lines())
 	first := screen.String()
 	for _, want := range []string{"members 2 2", "redis embedded ok", "importer", "entitled"} {
 		if !strings.Contains(first, want) {
@@ -208,7 +208,7 @@ func TestLiveView(t *testing.T) {
 	}
 	screen.Reset()
 	v.colour = true
-	v.redraw()
+	v.draw(v.lines())
 	again := screen.String()
 	if !strings.HasPrefix(again, "\x1b[10A\r"+clearBelow) || !strings.Contains(again, green+"ok"+plain) {
 		t.Errorf("redrawn: %q", again)

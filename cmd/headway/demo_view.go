@@ -3,11 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/headway-limiter/headway/bench"
 )
@@ -18,42 +15,15 @@ const (
 	lineEvery   = 2 * time.Second
 )
 
-// Terminal sequences (ECMA-48), the few that every terminal knows.
-const (
-	hideCursor = "\x1b[?25l"
-	showCursor = "\x1b[?25h"
-	clearBelow = "\x1b[J"
-	bold       = "\x1b[1m"
-	dim        = "\x1b[2m"
-	red        = "\x1b[31m"
-	green      = "\x1b[32m"
-	plain      = "\x1b[0m"
-)
-
 // view shows a running demo on a terminal, redrawn in place, or as a line now
 // and then where there is none.
 type view struct {
-	demo   *demo
-	out    io.Writer
-	live   bool
-	colour bool
-	width  func() int // columns of the terminal
-	drawn  int        // lines of the table on the screen
+	terminal
+	demo *demo
 }
 
 func newView(d *demo, out io.Writer) *view {
-	v := &view{demo: d, out: out, width: func() int { return 80 }}
-	f, ok := out.(*os.File)
-	if ok && !d.options.json && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
-		v.live, v.colour = true, os.Getenv("NO_COLOR") == ""
-		v.width = func() int {
-			if w, _, err := term.GetSize(int(f.Fd())); err == nil {
-				return w
-			}
-			return 80
-		}
-	}
-	return v
+	return &view{newTerminal(out, !d.options.json), d}
 }
 
 // until shows the demo until over is closed. From stopping on, nothing new is
@@ -72,7 +42,7 @@ func (v *view) until(over, stopping <-chan struct{}) {
 		select {
 		case <-over:
 			if v.live {
-				v.redraw()
+				v.draw(v.lines())
 			}
 			return
 		case <-stopping:
@@ -91,11 +61,12 @@ func (v *view) addresses() {
 		fmt.Fprintf(v.out, "replica %d   gateway %s   admin %s/metrics   gossip %s\n", i+1, r.URL(), r.AdminURL(), r.GossipAddr())
 	}
 	fmt.Fprintf(v.out, "provider    %s/ledger\n", d.provider.URL)
+	fmt.Fprintf(v.out, "console     %s of replica 1, which shows the fleet\n", d.replicas[0].ConsoleURL())
 }
 
 func (v *view) show() {
 	if v.live {
-		v.redraw()
+		v.draw(v.lines())
 		return
 	}
 	r := v.demo.report()
@@ -113,21 +84,6 @@ func (d *demo) waiting() (n int) {
 		n += r.Waiting()
 	}
 	return n
-}
-
-// redraw replaces the table on the screen by a new one, in one write so that
-// it does not flicker.
-func (v *view) redraw() {
-	var b strings.Builder
-	if v.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA\r%s", v.drawn, clearBelow)
-	}
-	lines := v.lines()
-	for _, line := range lines {
-		b.WriteString(line + "\n")
-	}
-	v.drawn = len(lines)
-	io.WriteString(v.out, b.String())
 }
 
 // lines is the screen, none wider than the terminal: a wrapped line could not
@@ -169,35 +125,4 @@ func (v *view) rows(r *bench.Report) [][]string {
 		})
 	}
 	return rows
-}
-
-// paint colours text where colours are wanted.
-func (v *view) paint(colour, text string) string {
-	if !v.colour {
-		return text
-	}
-	return colour + text + plain
-}
-
-// cut shortens a line to width columns. Sequences take no column and are kept,
-// so that a colour that was begun also ends.
-func cut(line string, width int) string {
-	var b strings.Builder
-	escape, columns := false, 0
-	for _, r := range line {
-		switch {
-		case r == '\x1b':
-			escape = true
-		case escape:
-			escape = !(r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z')
-			b.WriteRune(r)
-			continue
-		default:
-			if columns++; columns > width {
-				continue
-			}
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

@@ -72,7 +72,7 @@ about their lines by gossip.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return UsageError{fmt.Errorf("headway: %w\nSee '%s --help'", err, cmd.CommandPath())}
 	})
-	root.AddCommand(serveCommand(), demoCommand(), configCommand(), explainCommand(), versionCommand())
+	root.AddCommand(serveCommand(), demoCommand(), configCommand(), explainCommand(), topCommand(), versionCommand())
 	for _, c := range root.Commands() {
 		requireKnownArgs(c)
 	}

@@ -74,7 +74,7 @@ func (tb *tab) signIn(credential string) {
 
 // What is shown moves with the load, and what somebody holds on to stays meanwhile.
 func TestLiveNumbersMoveAndNothingElseDoes(t *testing.T) {
-	tb := visit(t, consoleOf(replicas.open), wide)
+	tb := visit(t, replicas.open.ConsoleURL(), wide)
 	tb.show("overview")
 	const path = `document.querySelector("#chart-decisions path").getAttribute("d")`
 	tb.until(ready["overview"])
@@ -104,7 +104,7 @@ func TestLiveNumbersMoveAndNothingElseDoes(t *testing.T) {
 
 // An owner sets the switch, by mouse and by keyboard, and it holds.
 func TestOwnerFlipsTheSwitch(t *testing.T) {
-	tb := visit(t, consoleOf(replicas.closed), wide)
+	tb := visit(t, replicas.closed.ConsoleURL(), wide)
 	tb.expect("401") // before anybody signs in
 	tb.signIn("key-of-web")
 	const toggle = `[data-id=acme] [role=switch]`
@@ -139,7 +139,7 @@ func TestOwnerFlipsTheSwitch(t *testing.T) {
 
 // A member reads, and the pages of operators are closed to it.
 func TestMemberReadsOnly(t *testing.T) {
-	tb := visit(t, consoleOf(replicas.closed), wide)
+	tb := visit(t, replicas.closed.ConsoleURL(), wide)
 	tb.expect("401")
 	tb.signIn("key-of-nightly")
 	tb.until(`document.querySelector("[data-id=acme] .state .badge:not([hidden])")?.textContent === "On"`)
@@ -162,7 +162,7 @@ func TestMemberReadsOnly(t *testing.T) {
 
 // The admin token opens all pages, is kept in this tab alone, and is forgotten.
 func TestSigningInAndOut(t *testing.T) {
-	tb := visit(t, consoleOf(replicas.closed), wide)
+	tb := visit(t, replicas.closed.ConsoleURL(), wide)
 	tb.expect("401")
 	tb.signIn("wrong")
 	tb.until(`document.getElementById("signin-error").textContent.includes("admin token")`)
@@ -179,7 +179,7 @@ func TestSigningInAndOut(t *testing.T) {
 
 // Everything can be reached and used with the keyboard, and shows where it is.
 func TestKeyboardAlone(t *testing.T) {
-	tb := visit(t, consoleOf(replicas.open)+"#tenants", wide)
+	tb := visit(t, replicas.open.ConsoleURL()+"#tenants", wide)
 	tb.until(ready["tenants"])
 	const here = `(() => {
 		const e = document.activeElement, shown = e.type === "radio" ? e.nextElementSibling : e;
@@ -211,7 +211,7 @@ func TestKeyboardAlone(t *testing.T) {
 
 // The choice of a theme wins over the system's, and stays.
 func TestThemeIsAChoice(t *testing.T) {
-	tb := visit(t, consoleOf(replicas.open), wide)
+	tb := visit(t, replicas.open.ConsoleURL(), wide)
 	const ground = `getComputedStyle(document.body).backgroundColor`
 	tb.show("agents")
 	light := eval[string](tb, ground)

@@ -126,6 +126,3 @@ func load(targets ...string) (stop func(), err error) {
 	}()
 	return func() { cancel(); <-done }, nil
 }
-
-// consoleOf is the address of a replica's console.
-func consoleOf(r *replica.Replica) string { return r.AdminURL() + "/console/" }

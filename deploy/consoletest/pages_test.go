@@ -33,7 +33,7 @@ func TestPagesInBothThemes(t *testing.T) {
 	for _, l := range []look{{1280, false}, {1280, true}, {390, false}, {390, true}} {
 		theme := map[bool]string{false: "light", true: "dark"}[l.dark]
 		t.Run(fmt.Sprintf("%s %d", theme, l.width), func(t *testing.T) {
-			tb := visit(t, consoleOf(replicas.open), l)
+			tb := visit(t, replicas.open.ConsoleURL(), l)
 			eval[any](tb, string(axe)+"; null")
 			for _, page := range pages {
 				tb.show(page)

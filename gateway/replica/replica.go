@@ -23,6 +23,7 @@ import (
 	"github.com/headway-limiter/headway/gateway/agents"
 	"github.com/headway-limiter/headway/gateway/batch"
 	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/gateway/console"
 	"github.com/headway-limiter/headway/gateway/cost"
 	"github.com/headway-limiter/headway/gateway/workspace"
 	"github.com/headway-limiter/headway/limiter"
@@ -284,6 +285,14 @@ func (r *Replica) URL() string { return "http://" + r.api.listener.Addr().String
 // AdminURL is the base address of the admin listener.
 func (r *Replica) AdminURL() string { return "http://" + r.admin.listener.Addr().String() }
 
+// ConsoleURL is the address of this replica's console; empty if it is turned off.
+func (r *Replica) ConsoleURL() string {
+	if !r.Config().Server.Console {
+		return ""
+	}
+	return r.AdminURL() + console.Base
+}
+
 // Config is the configuration in force, which must not be changed.
 func (r *Replica) Config() *config.Config { return r.cfg.Load() }
 
@@ -340,6 +349,7 @@ func (r *Replica) Shutdown(ctx context.Context) (err error) {
 			err = fmt.Errorf("replica: requests still running after %v were cut off: %w", drain.Grace, err)
 			r.api.Close()
 		}
+		r.gateway.EndSessions(grace)
 		r.closeBatch(grace)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
