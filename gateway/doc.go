@@ -32,7 +32,13 @@
 // it. A request waits for that after admission, for at most max_wait, and then goes
 // to the next upstream. What providers say is read when an answer begins; the body
 // of an error, which may say more, is overheard while it is passed on, up to 64 KiB
-// (throttle.go). No answer is held back for it.
+// (throttle.go). No answer is held back for it, but for a provider's refusal of a
+// request that may go elsewhere: the next upstream is tried with the same body, and
+// the latest refusal is passed on if there is none (tour.go).
+//
+// Batch work (patience.go) asks all of its upstreams whether it could start at once,
+// then waits for the one that can be asked first, until its deadline; one that
+// refuses it is asked again when its pause is over.
 //
 // # Bytes
 //

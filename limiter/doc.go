@@ -74,6 +74,31 @@
 // pump, restores the invariant "nobody ready sleeps while there is room to
 // ask" after every change; timers only call pump.
 //
+// # Token budgets, and work that may wait
+//
+// There are two more sets of lines, of the same kind and with the same function
+// pump. They are this replica's own: between replicas waiters race for a bucket,
+// as under FairReplica.
+//
+// With [DeferralConfig] enabled, a request refused by token budgets alone is held
+// until they cover its estimate: first come, first served, one asking at a time, so
+// that a large request is not overtaken by small ones for ever. Newcomers who need a
+// bucket that somebody is held for join the line without asking, and so do those
+// whose turn comes in the wait line. Only a tenant whose own narrower bucket is empty
+// steps aside meanwhile. One whose wait does not fit its budget is refused at once;
+// the wait is that of the refill which all before it need, and it:
+//
+//	wait = until the first can be served + (costs between + its own)·Per/Limit
+//
+// A request that both its request count and its tokens refuse has its turn at the
+// former first, then waits for the latter; both waits end with its Deadline.
+//
+// Batch work ([Request].Batch) waits at every limit that time will lift, slots
+// included, until its Deadline, and stands back while anybody else waits for what it
+// needs. Its lines take turns by cost between tenants, deficit round robin, and settle
+// real costs. A slot that becomes free here wakes who waits for it; of one that does
+// elsewhere it hears within a quarter of a second.
+//
 // # Whose turn it is, over the fleet
 //
 // N replicas that share one bucket fairly each by itself are not fair together:
