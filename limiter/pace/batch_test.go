@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -316,11 +317,11 @@ func TestInteractiveStopsBatch(t *testing.T) {
 		end := time.Now().Add(30 * time.Second)
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		var batches int
+		var batches atomic.Int64
 		all.Go(func() {
 			for ctx.Err() == nil {
 				if run, err := p.Start(ctx, Want{Class: throttle.Batch, Until: end.Add(time.Hour), Tenant: "a"}); err == nil {
-					batches++
+					batches.Add(1)
 					run.Answered(silence(quota.Unknown), quota.ClassOK)
 				}
 				time.Sleep(time.Second)
@@ -338,7 +339,7 @@ func TestInteractiveStopsBatch(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		before := batches
+		before := batches.Load()
 		time.Sleep(25 * time.Second)
 		synctest.Wait()
 		want := `
@@ -352,13 +353,13 @@ headway_batch_stopped_seconds{upstream="up"} 27
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "headway_batch_depth", "headway_batch_stopped_seconds"); err != nil {
 			t.Error(err)
 		}
-		if batches != before {
-			t.Errorf("%d batch starts while interactive work asked for everything", batches-before)
+		if n := batches.Load() - before; n != 0 {
+			t.Errorf("%d batch starts while interactive work asked for everything", n)
 		}
 		time.Sleep(40 * time.Second)
 		stop()
 		all.Wait()
-		if batches == 0 {
+		if batches.Load() == 0 {
 			t.Error("batch work never went on")
 		}
 	})
