@@ -59,3 +59,4 @@ end
 for _, name in ipairs({ "read", "write", "changes" }) do
   files["lua/ws_" .. name .. ".lua"] = { read_globals = { "redis_now" } }
 end
+files["lua/fleet_meet.lua"] = { read_globals = { "redis_now" } }

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -44,6 +45,11 @@ type Config struct {
 	// Join are the "host:port" of other replicas, or of names that resolve to
 	// them. It may contain this replica itself.
 	Join []string
+	// Registry tells of replicas besides those of Join, which may then be empty: it
+	// writes down for a minute or so how this node is reached, and returns all
+	// "host:port" that stand, of whoever did so. It is called before each attempt to
+	// reach others, by one goroutine, and may block until ctx ends. Nil: there is none.
+	Registry func(ctx context.Context, self string) ([]string, error)
 	// Keys encrypt and authenticate all gossip: each of 16, 24 or 32 bytes. The
 	// first encrypts, all decrypt, so a fleet moves to another key by adding it
 	// last everywhere, then putting it first everywhere, then removing the old.

@@ -22,6 +22,13 @@
 // members, every 8 to 16 s, names resolved anew each time; every second as long as
 // it is alone, and after a contact that has not made the other a member yet.
 //
+// Lists of addresses go stale: replicas that were all restarted elsewhere, or were
+// replaced while they were cut off, are at none of those that the others have. A
+// registry ([Config].Registry) is not stale: the store that the fleet shares keeps
+// the addresses of all who renewed theirs within a minute. Each attempt tries those
+// besides its own list, which may then be empty. They are not remembered, so who has
+// crashed is tried in vain for a minute. While the store is out, the lists serve.
+//
 // The LAN preset is used on loopback too, with a probe every 500 ms: the preset
 // for one machine spreads each message to half as many. A crash is noticed after 2
 // to 8 s; until then the dead member makes the view stale, so that estimates fall

@@ -19,6 +19,8 @@ const (
 	maxHurried = 5
 	// resolveTimeout bounds one look-up of a name.
 	resolveTimeout = 3 * time.Second
+	// registryTimeout bounds one question to the registry.
+	registryTimeout = 2 * time.Second
 	// maxKnown bounds the addresses that are tried again.
 	maxKnown = 256
 )
@@ -52,8 +54,22 @@ func (n *Node) remember(addrs []string) {
 	}
 }
 
-// keepJoined tries the known addresses that are not members, for ever. When all
-// are, it exchanges tables with a random member: memberlist tells of a newcomer
+// met returns what the registry tells, having told it of this node.
+func (n *Node) met(ctx context.Context) []string {
+	if n.cfg.Registry == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
+	defer cancel()
+	addrs, err := n.cfg.Registry(ctx, n.addr)
+	if err != nil {
+		n.cfg.Logger.Debug("gossip: registry", "err", err)
+	}
+	return addrs
+}
+
+// keepJoined tries the known addresses that are not members, for ever, and with
+// them those that the registry tells at the time. When all are, it exchanges tables with a random member: memberlist tells of a newcomer
 // only so often, so at eight replicas about one telling in 200 is missed, and one
 // who knows no address but those of members would miss it for half a minute. A
 // digest of somebody who is no member hurries the exchange: whoever sends it
@@ -66,6 +82,7 @@ func (n *Node) keepJoined(ctx context.Context) {
 			addrs = append(addrs, a)
 		}
 		n.mu.Unlock()
+		addrs = append(addrs, n.met(ctx)...)
 		rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
 		contacted, _, err := n.contact(ctx, addrs)
 		if err != nil {

@@ -114,7 +114,7 @@ type Fleet struct {
 	Name      string   `yaml:"name" help:"unique member name; empty: host, process id and a random part"`
 	Bind      string   `yaml:"bind" help:"host:port for gossip over TCP and UDP; empty: no gossip"`
 	Advertise string   `yaml:"advertise" help:"host:port that others reach this replica at; empty: bind"`
-	Join      []string `yaml:"join" help:"host:port of other members, tried again for ever"`
+	Join      []string `yaml:"join" help:"host:port of other members, tried again for ever; may be empty where replicas share a Redis, which tells them of each other"`
 	Keys      []Secret `yaml:"keys" help:"base64 of 16, 24 or 32 bytes each; the first encrypts, all decrypt"`
 }
 

@@ -12,7 +12,8 @@
 //  1. readiness turns 503 and every waiter is refused with "draining";
 //  2. the configured delay passes, in which load balancers take notice;
 //  3. the listener closes, running requests finish inside the grace;
-//  4. in-flight slots are given back, gossip says goodbye, the admin listener
+//  4. its address is taken out of the store, by which replicas find each other's
+//     gossip, in-flight slots are given back, gossip says goodbye, the admin listener
 //     closes last.
 //
 // # Change

@@ -238,7 +238,7 @@ func (r *Replica) openFleet(name string, incarnation uint64, build string) (limi
 	}
 	r.node, err = gossip.Start(gossip.Config{
 		Name: name, Incarnation: incarnation, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Keys: keys,
-		Build: build, ConfigHash: r.cfg.Load().Hash(), Logger: r.log, Registerer: r.registry,
+		Registry: r.registryOfFleet(), Build: build, ConfigHash: r.cfg.Load().Hash(), Logger: r.log, Registerer: r.registry,
 	})
 	if err != nil {
 		return nil, err
@@ -378,6 +378,7 @@ func (r *Replica) close(ctx context.Context) error {
 	if r.cost != nil {
 		r.cost.Close()
 	}
+	r.part(ctx)
 	if r.near != nil {
 		errs = append(errs, r.near.Close(ctx)) // and what is behind
 	} else if r.share != nil {
