@@ -110,6 +110,9 @@ func NewLedger(window time.Duration) *Ledger {
 type Arrival struct {
 	At     time.Duration // since Snapshot.Since
 	Tenant string
+	// Left is what a start left of the provider's own quota of requests, as a part of
+	// the limit; 1 if there is none. Of an end it is 0.
+	Left float64
 }
 
 // Call is one request between its start and its end.
@@ -121,7 +124,10 @@ type Call struct {
 }
 
 // Start writes down that a request began now.
-func (l *Ledger) Start(tenant, model string) *Call {
+func (l *Ledger) Start(tenant, model string) *Call { return l.start(tenant, model, 1) }
+
+// start is Start of a request that left so much of the quota.
+func (l *Ledger) start(tenant, model string, left float64) *Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// Read under the lock, so that arrivals are written in order.
@@ -129,7 +135,7 @@ func (l *Ledger) Start(tenant, model string) *Call {
 	if l.arrivals.seen == 0 {
 		l.first = at
 	}
-	l.arrivals.add(Arrival{at, tenant})
+	l.arrivals.add(Arrival{At: at, Tenant: tenant, Left: left})
 	c := &Call{ledger: l, name: tenant, tenant: accountIn(l.tenants, tenant), model: accountIn(l.models, model)}
 	w := int64(at / l.window)
 	l.total.start(w)
@@ -148,7 +154,7 @@ func (c *Call) End(cost int64) {
 		return
 	}
 	c.ended = true
-	c.ledger.ends.add(Arrival{time.Since(c.ledger.since), c.name})
+	c.ledger.ends.add(Arrival{At: time.Since(c.ledger.since), Tenant: c.name})
 	for _, a := range [...]*account{c.ledger.total, c.tenant, c.model} {
 		a.InFlight--
 		a.Cost += cost

@@ -51,7 +51,7 @@ func outageTrial(policy string, scripts ...script) *Trial {
 		e.End = e.decided().Add(30 * time.Millisecond)
 		t.Events = append(t.Events, e)
 		if e.Kind == Admitted {
-			t.Starts = append(t.Starts, Arrival{e.decided().Sub(begin), "a"})
+			t.Starts = append(t.Starts, Arrival{At: e.decided().Sub(begin), Tenant: "a"})
 		}
 	}
 }

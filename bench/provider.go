@@ -150,7 +150,7 @@ func (p *Provider) serve(w http.ResponseWriter, r *http.Request) {
 	x.tokens = x.completionTokens()
 	x.fault = p.chooseFault(r.Header.Get(HeaderFault), x.rng)
 	levels := http.Header{}
-	wait, unit := p.quota.take(x.arrived, levels, x.cost())
+	wait, unit, left := p.quota.take(x.arrived, levels, x.cost())
 	told, held := p.late.spoil(x.arrived, levels, x.rng)
 	maps.Copy(w.Header(), told)
 	if wait > 0 {
@@ -158,7 +158,7 @@ func (p *Provider) serve(w http.ResponseWriter, r *http.Request) {
 		writeQuotaError(w, wait, unit)
 		return
 	}
-	x.call = p.ledger.Start(x.tenant(), x.in.Model)
+	x.call = p.ledger.start(x.tenant(), x.in.Model, left)
 	defer x.call.End(0) // for those that leave early
 	if x.spoiledEarly() || !x.sleep(latency+held) || x.spoiledLate() {
 		return

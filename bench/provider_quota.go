@@ -67,8 +67,9 @@ func newQuota(cfg QuotaConfig) (*quota, error) {
 
 // take charges one request of cost tokens and states the levels in h. A wait
 // above zero means that nothing was charged and says until when and for which
-// unit; it is the longer of the two.
-func (q *quota) take(now time.Time, h http.Header, cost int64) (wait time.Duration, unit string) {
+// unit; it is the longer of the two. left is what is left of the requests, as a part
+// of their limit.
+func (q *quota) take(now time.Time, h http.Header, cost int64) (wait time.Duration, unit string, left float64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	wait, unit = q.requests.wait(now, 1), "requests"
@@ -80,7 +81,7 @@ func (q *quota) take(now time.Time, h http.Header, cost int64) (wait time.Durati
 		q.tokens.charge(cost)
 	}
 	q.dialect(h, now, q.requests.standing(now), q.tokens.standing(now))
-	return wait, unit
+	return wait, unit, q.requests.part()
 }
 
 // writeQuotaError refuses a request past the quota.
@@ -142,6 +143,14 @@ func (m *meter) charge(cost int64) {
 	if m != nil {
 		m.left -= float64(cost)
 	}
+}
+
+// part is what is left as a part of the limit.
+func (m *meter) part() float64 {
+	if m == nil {
+		return 1
+	}
+	return m.left / float64(m.Limit)
 }
 
 // standing is the level as of the last refill, which was now.

@@ -46,7 +46,7 @@ func exampleTrial(scope string) *Trial {
 		arrival := time.Duration(second) * time.Second
 		for _, name := range []string{"flood", "heavy", "small"} {
 			for range got[name] {
-				t.Starts = append(t.Starts, Arrival{arrival, name})
+				t.Starts = append(t.Starts, Arrival{At: arrival, Tenant: name})
 				arrival += time.Millisecond
 			}
 		}

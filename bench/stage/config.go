@@ -32,6 +32,7 @@ type setting struct {
 	ttl       time.Duration // of leases; 0: the default
 	sentinels []string      // to ask for the master, in place of redis
 	throttled bool          // the provider's quota paces
+	workers   int           // of durable jobs on each replica; 0: there are none
 }
 
 // address is where one replica listens.
@@ -55,7 +56,7 @@ func (s setting) replica(i int) string { return fmt.Sprintf("bench-%s-%d", s.run
 // backlogged have together, or waits could not be compared.
 func (s setting) queue(replicas int) string {
 	if s.immediate {
-		return "{enabled: false}"
+		return fmt.Sprintf("{enabled: false, weights: [%s]}", s.weights())
 	}
 	dimension, scope, places, backlog := "user", s.scope, s.places, 0
 	for _, t := range s.tenants {
@@ -103,6 +104,15 @@ func (s setting) throttle() string {
 	return ""
 }
 
+// batch is what bounds work that waits. Held requests have all the places they want.
+func (s setting) batch() string {
+	text := "queue_depth_per_tenant: 100000"
+	if s.workers > 0 {
+		text += fmt.Sprintf(", enabled: true, workers: %d, max_jobs_per_tenant: 100000", s.workers)
+	}
+	return "{" + text + "}"
+}
+
 // store is the redis part of the configuration.
 func (s setting) store() string {
 	policy := ""
@@ -127,12 +137,13 @@ redis: %s
 fleet: {name: %s, bind: %q, advertise: %q, join: [%s]}
 upstreams: [{name: simulated, url: %q, models: [%s]%s}]
 routes: [{path: "/v1/*", upstream: simulated}]
+batch: %s
 rate_limiting:
   per_model: {requests: {limit: %d, per: 1s, burst: %d}}%s
   fair_queuing: %s
 keys:
 `, a.api, a.admin, 2*maxWait, drainGrace, s.store(), a.name, a.gossip, a.advertise, quoted(a.join),
-		s.provider, s.model(), s.throttle(), s.limit.Requests, s.limit.Burst, s.caps(), s.queue(replicas))
+		s.provider, s.model(), s.throttle(), s.batch(), s.limit.Requests, s.limit.Burst, s.caps(), s.queue(replicas))
 	for i := range s.tenants {
 		fmt.Fprintf(&b, "  - {id: %[1]s, key: %[2]s, user: %[1]s, team: team-%[3]s}\n", s.user(i), s.key(i), s.run)
 	}

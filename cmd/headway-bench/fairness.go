@@ -46,7 +46,7 @@ type fairnessFlags struct {
 	headway           string
 	quick, json       bool
 	out               string
-	late              string
+	late, path        string
 	asserts           []string
 }
 
@@ -65,19 +65,24 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "Run a scenario against a fleet and report how fair it was",
-		Long:  "Run a scenario against a fleet and report how fair it was.\n" + fairnessHelp + scenarioHelp() + pacedHelp,
+		Long:  "Run a scenario against a fleet and report how fair it was.\n" + fairnessHelp + scenarioHelp() + pacedHelp + importerHelp,
 		Example: `  headway-bench run heavyall --scope exact --quick
   headway-bench run provider-429 --replicas 8
+  headway-bench run importer --replicas 2 --path durable --quick
   headway-bench run weights --scope exact --redis 127.0.0.1:6379 --processes --out reports`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] == bench.PacedScenario {
+			switch args[0] {
+			case bench.PacedScenario:
 				return f.paced(cmd)
+			case bench.ImporterScenario:
+				return f.importer(cmd)
 			}
 			return f.execute(cmd, args[0], []string{f.scope})
 		},
 	}
 	f.register(cmd.Flags())
+	cmd.Flags().StringVar(&f.path, "path", stage.PathHeld, "how jobs come: "+stage.PathHeld+" or "+stage.PathDurable+" (importer)")
 	cmd.Flags().StringVar(&f.late, "late", "", "SHARE:DURATION of the provider's answers that tell of the past or come late (provider-429)")
 	cmd.Flags().StringVar(&f.scope, "scope", "exact", "how far fairness reaches: "+strings.Join(stage.Scopes, ", "))
 	return cmd
