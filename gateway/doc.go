@@ -5,8 +5,10 @@
 // # One request
 //
 //	observe      request id, total timeout, panics, metrics       (observe.go)
+//	locate       workspace, project or agent that the path names  (place.go)
 //	route        which upstream                                   (route.go)
 //	identify     API key and client address to hashed identities  (identity.go)
+//	enter        whether the key has a role there                 (place.go)
 //	estimate     model and token cost from a bounded body         (estimate.go)
 //	Admit        the limiter grants, holds or refuses             (admit.go)
 //	dispatch     the first upstream with room that can be reached (dispatch.go, throttle.go)
@@ -39,6 +41,16 @@
 // Batch work (patience.go) asks all of its upstreams whether it could start at once,
 // then waits for the one that can be asked first, until its deadline; one that
 // refuses it is asked again when its pause is over.
+//
+// # Places
+//
+// A path may begin with a workspace, a project or an agent; routes and upstreams see
+// what follows. The beginning is compared as it was escaped, ids have letters that
+// need no escape, and what begins like a place and is none is never passed on: so no
+// proxy can read another place than we do. Existence and roles are configuration and
+// hold without a store. What holds in a workspace is a document in package workspace,
+// which requests never wait for (workspaces.go changes it, manifest.go tells of it,
+// retention.go says what may be kept).
 //
 // # Bytes
 //
