@@ -179,7 +179,7 @@ func TestSigningInAndOut(t *testing.T) {
 
 // Everything can be reached and used with the keyboard, and shows where it is.
 func TestKeyboardAlone(t *testing.T) {
-	tb := visit(t, replicas.open.ConsoleURL()+"#tenants", wide)
+	tb := visit(t, replicas.open.ConsoleURL()+"#/tenants", wide)
 	tb.until(ready["tenants"])
 	const here = `(() => {
 		const e = document.activeElement, shown = e.type === "radio" ? e.nextElementSibling : e;
@@ -204,7 +204,12 @@ func TestKeyboardAlone(t *testing.T) {
 			t.Errorf("the tab key never reached %q: %q", want, walk)
 		}
 	}
-	eval[any](tb, `document.querySelector('a[href="#refusals"]').focus(); null`)
+	eval[any](tb, `document.querySelector(".skip").focus(); null`)
+	tb.press("\r")
+	if at := eval[string](tb, "document.activeElement.id + location.hash"); at != "main#/tenants" {
+		t.Errorf("the skip link leads to %s", at)
+	}
+	eval[any](tb, `document.querySelector('a[href="#/refusals"]').focus(); null`)
 	tb.press("\r")
 	tb.until(`document.activeElement.id === "refusals-title" && document.title.startsWith("Refusals")`)
 }

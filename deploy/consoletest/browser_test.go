@@ -104,7 +104,7 @@ func visit(t *testing.T, address string, l look) *tab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := chromedp.Do(ctx, chromedp.EmulateViewport(l.width, 900), chromedp.Navigate(address)); err != nil {
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(l.width, 1000), chromedp.Navigate(address)); err != nil {
 		t.Fatal(err)
 	}
 	return tb
@@ -220,17 +220,17 @@ func (tb *tab) click(selector string) {
 func (tb *tab) show(page string) {
 	tb.t.Helper()
 	tb.until(`document.querySelector("#nav:not([hidden])") && !document.querySelector("main[aria-busy]")`)
-	eval[any](tb, fmt.Sprintf("location.hash = %q; null", page))
+	eval[any](tb, fmt.Sprintf("location.hash = %q; null", "/"+page))
 	tb.until(fmt.Sprintf("!document.getElementById(%q).hidden", page))
 }
 
-// picture keeps a picture of the whole page if somebody wants to look.
+// picture keeps a picture of the window if somebody wants to look.
 func (tb *tab) picture(name string) {
 	dir := os.Getenv("HEADWAY_SHOTS")
 	if dir == "" {
 		return
 	}
-	png, err := chromedp.Run(tb.ctx, chromedp.FullScreenshot(100))
+	png, err := chromedp.Run(tb.ctx, chromedp.CaptureScreenshot())
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644)
 	}

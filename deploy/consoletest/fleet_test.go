@@ -114,6 +114,7 @@ func load(targets ...string) (stop func(), err error) {
 		{Tenant: "web", Weight: 3, Rate: 14, Key: "key-of-web", Model: "sim-large"},
 		{Tenant: "nightly", Weight: 1, Rate: 22, Key: "key-of-nightly", Model: "sim-large"},
 		{Tenant: "mobile", Weight: 1, Rate: 4, Key: "key-of-mobile", Model: "sim-large"},
+		{Tenant: "mobile on the agent", Weight: 1, Rate: 16, Key: "key-of-mobile", Model: "sim-small", Path: "/v1/completions"},
 	}})
 	if err != nil {
 		return func() {}, err

@@ -14,7 +14,7 @@ var ready = map[string]string{
 	"overview":   `document.querySelectorAll("#members tr").length === 2 && document.querySelector("#chart-decisions path")?.getAttribute("d").includes("L")`,
 	"tenants":    `document.querySelectorAll("#tenants-rows tr").length === 3 && document.querySelector("#chart-tenants path")?.getAttribute("d").includes("L")`,
 	"queues":     `document.querySelectorAll("#lines tbody tr").length > 0`,
-	"agents":     `true`,
+	"agents":     `document.querySelectorAll(".slots i.here").length > 0`,
 	"workspaces": `document.querySelectorAll("#workspace-cards .card").length === 2`,
 	"refusals":   `document.querySelectorAll("#refusal-rows tr").length > 3`,
 }
@@ -30,7 +30,7 @@ func TestPagesInBothThemes(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: make test installs it (npm ci)", err)
 	}
-	for _, l := range []look{{1280, false}, {1280, true}, {390, false}, {390, true}} {
+	for _, l := range []look{{1280, false}, {1280, true}, {390, false}, {390, true}, {360, false}} {
 		theme := map[bool]string{false: "light", true: "dark"}[l.dark]
 		t.Run(fmt.Sprintf("%s %d", theme, l.width), func(t *testing.T) {
 			tb := visit(t, replicas.open.ConsoleURL(), l)

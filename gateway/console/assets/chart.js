@@ -1,16 +1,17 @@
-// A line chart of the last two minutes: about a hundred points a line, drawn
-// anew each second. People who do not see it have its numbers in a table.
+// A line chart of up to the last two minutes: about a hundred points a line, drawn
+// anew each second. It begins with half a minute, so that what there is can be seen. People who do not see it have its numbers in a table.
 import { h, s, set, text, keyed, vars } from "./dom.js";
 import { ceiling, stand } from "./history.js";
 import { rate } from "./format.js";
 
 const left = 38, bottom = 20, top = 6;
+const spans = [30_000, 60_000, 120_000]; // in milliseconds
 
 export class Chart {
   // card is where it goes, below its heading; what says what its lines are, and
   // write how their values are written.
-  constructor(card, what, write = rate, span = 120_000) {
-    this.span = span;
+  constructor(card, what, write = rate) {
+    this.span = spans[0];
     this.what = what;
     this.write = write;
     this.lines = [];
@@ -26,7 +27,7 @@ export class Chart {
     this.body = h("tbody");
     const head = ["", "Now", "Least", "Mean", "Most"].map((t, i) => h(i ? "th" : "td", i ? { scope: "col", class: "num" } : {}, t));
     this.data = h("details", { class: "data" }, h("summary", {}, "As a table"),
-      h("table", {}, h("caption", { class: "hear" }, `${what}, last two minutes`), h("thead", {}, h("tr", {}, ...head)), this.body));
+      h("table", {}, h("caption", { class: "hear" }, `${what}, as far as the chart goes back`), h("thead", {}, h("tr", {}, ...head)), this.body));
     card.append(this.legend, this.svg, this.data);
     this.svg.addEventListener("pointermove", (e) => this.point(e.offsetX));
     this.svg.addEventListener("pointerleave", () => this.point(null));
@@ -54,6 +55,8 @@ export class Chart {
     this.width = this.svg.clientWidth;
     this.height = this.svg.clientHeight;
     if (!this.now || this.width < 2 * left) return; // on a page that is hidden
+    const oldest = Math.min(...this.lines.flatMap((l) => l.points.slice(0, 1).map((p) => p.at)), this.now);
+    this.span = spans.find((s) => this.now - oldest <= s) ?? spans.at(-1);
     const peak = Math.max(...this.lines.flatMap((l) => l.points.map((p) => p.value ?? 0)), 0);
     this.most = ceiling(peak * 1.02);
     this.drawGrid();
@@ -78,7 +81,7 @@ export class Chart {
 
   drawGrid() {
     const marks = [0, 0.25, 0.5, 0.75, 1].map((part) => ({ key: `y${part}`, value: part * this.most }));
-    const times = [120, 90, 60, 30, 0].filter((t) => t * 1000 <= this.span).map((t) => ({ key: `x${t}`, t }));
+    const times = [1, 2 / 3, 1 / 3, 0].map((part) => ({ key: `x${part}`, t: Math.round((part * this.span) / 1000) }));
     keyed(this.grid, [...marks, ...times], (m) => m.key, (m) => {
       const g = s("g");
       if (m.t === undefined) g.append(s("line", { class: "grid" }));

@@ -3,7 +3,7 @@ import { $, text, set, hear } from "./dom.js";
 import { History } from "./history.js";
 import { listen } from "./sse.js";
 import { credential, headers, call } from "./session.js";
-import { count, clock, span } from "./format.js";
+import { count, clock } from "./format.js";
 import * as overview from "./pages/overview.js";
 import * as tenants from "./pages/tenants.js";
 import * as queues from "./pages/queues.js";
@@ -67,7 +67,7 @@ $("signin-form").addEventListener("submit", async (event) => {
   if (!answer?.ok) return ask(answer ? answer.body?.error?.message ?? "That is not valid." : "The replica cannot be reached.", !$("signin-cancel").hidden);
   credential.set(value);
   $("credential").value = "";
-  if (answer.body.kind === "key") location.hash = "#workspaces";
+  if (answer.body.kind === "key") location.hash = "#/workspaces";
   page = null;
   await begin();
 });
@@ -86,7 +86,7 @@ $("sign").addEventListener("click", () => {
 
 function route() {
   if (!session) return;
-  let name = location.hash.slice(1);
+  let name = location.hash.slice(2); // "#/name": no element has that id, so nothing scrolls
   if (!pages[name]) name = "overview";
   if (session.kind !== "operator") name = "workspaces";
   const moved = page !== null && page !== name;
@@ -97,7 +97,7 @@ function route() {
 function open(name) {
   page = name;
   for (const section of document.querySelectorAll(".page")) section.hidden = section.id !== name;
-  for (const a of document.querySelectorAll("#nav a")) set(a, { "aria-current": a.hash === `#${name}` ? "page" : null });
+  for (const a of document.querySelectorAll("#nav a")) set(a, { "aria-current": a.hash === `#/${name}` ? "page" : null });
   document.title = `${$(`${name}-title`).textContent} – Headway`;
   if (name === "workspaces") workspaces.open();
   else workspaces.close();
@@ -105,6 +105,10 @@ function open(name) {
 }
 
 addEventListener("hashchange", route);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names the page
+  $("main").focus();
+});
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;
   retry();
@@ -131,7 +135,7 @@ function connected() {
 }
 
 function lost(wait, why, again = () => retry()) {
-  link("lost", `Trying again in ${span(wait)}`);
+  link("lost", `Trying again in ${Math.ceil(wait / 1000)} s`);
   text($("banner-title"), "Not connected.");
   text($("banner-text"), live ? `${why} What you see is of ${clock(live.overview.at)}.` : why);
   $("banner").hidden = false;

@@ -1,5 +1,5 @@
 // The last requests that were not served, and why.
-import { $, h, text, set, keyed, row } from "../dom.js";
+import { $, h, text, set, keyed, row, busy } from "../dom.js";
 import { clock, count, reason, short, wait, dimension } from "../format.js";
 
 // kept is how many rows there are at most, as the replica keeps.
@@ -11,10 +11,19 @@ export function take(refusals, first) {
   rows = first ? refusals.list : [...refusals.list, ...rows].slice(0, kept);
 }
 
+let shown = []; // rows as they stand on the page
+
+// show puts the newest on top, unless somebody is reading: then they are held back,
+// and counted.
 export function show(live) {
-  text($("refusals-count"), rows.length ? `the last ${rows.length} of ${count(live.refusals.total)}` : "");
+  const table = $("refusal-rows");
+  const newer = shown.length && busy(table) ? rows.findIndex((r) => r.number === shown[0].number) : 0;
+  const last = rows.length ? `the last ${rows.length} of ${count(live.refusals.total)}` : "";
+  text($("refusals-count"), newer ? `${newer < 0 ? "many" : newer} newer are held back while you read` : last);
   $("refusals-empty").hidden = rows.length > 0;
-  keyed($("refusal-rows"), rows, (r) => `${r.number} ${r.at}`, make, () => {});
+  if (newer) return;
+  shown = rows;
+  keyed(table, rows, (r) => `${r.number} ${r.at}`, make, () => {});
 }
 
 function make(r) {
