@@ -80,8 +80,9 @@ type Performed struct {
 	Tokens int64 // that it cost, as the answer tells; -1: it does not tell
 }
 
-// MaxPerformed bounds the body of an answer that is held in memory, in bytes.
-const MaxPerformed = 8 << 20
+// MaxPerformed bounds the body of an answer that is held in memory, in bytes. One
+// call about a document carries a little more (see redisstore.Store.Eval).
+const MaxPerformed = 3 << 20
 
 // Errors of Perform.
 var (

@@ -27,17 +27,17 @@ const (
 func (s *Service) chores() {
 	for !s.draining.Load() {
 		b, wait, err := s.store.work(s.ctx, choreLease)
-		switch {
-		case err != nil:
+		if err != nil { // claims tell of it, too
 			wait = outage
-			s.log.Warn("batch: the store cannot say what there is to do", "error", err)
-		case b != nil:
+			s.log.Debug("batch: the store cannot say what there is to do", "error", err)
+		}
+		if b != nil {
 			if err := s.attend(b); err != nil {
 				s.log.Warn("batch: a batch was left to be looked at again", "batch", b["id"], "error", err)
-				wait = outage
 			}
+			continue
 		}
-		if (b == nil || err != nil) && !s.pause(max(min(wait, idle), time.Millisecond), s.look) {
+		if !s.pause(max(min(wait, idle), 10*time.Millisecond), s.look) {
 			return
 		}
 	}

@@ -82,7 +82,7 @@
 // not a worker. It earns nothing meanwhile: V passes it by.
 //
 //	429, 503, 529            back until the batch's deadline; quota that somebody has to pay for is a result
-//	500, 502, 504, 408, cut  back, four times; then it is the result
+//	500, 502, 504, 408, cut  back, three times; then it is the result
 //	other errors             the result, in the file of errors
 //
 // The least rest is 0.2 s and doubles, the longest a minute, unless Retry-After says.
@@ -90,7 +90,7 @@
 // # Bounds
 //
 // Per tenant: jobs without a result, files, batches, the size of a file; per line 1 MiB, per
-// response 8 MiB. Answers name the bound. Uploads live for batch.retention from their arrival,
+// response 3 MiB. Answers name the bound. Uploads live for batch.retention from their arrival,
 // or as long as a batch needs them; everything of a batch for as long from its end; one
 // that never ends cannot be, for it has a deadline. All keys have one tag, so one
 // master of a cluster keeps them; a claim takes it about 20 µs and 10 commands per job.

@@ -108,6 +108,12 @@ func failedLine(batch string, number int64, customID, code, message string) stri
 	return text(outputLine{ID: resultID(batch, number), CustomID: customID, Error: &jobError{code, message}})
 }
 
+// tooLarge words a job whose response cannot be kept.
+func (j *job) tooLarge() string {
+	return failedLine(j.batch, j.number, j.customID, "response_too_large",
+		fmt.Sprintf("The response is larger than %d bytes, the largest that is kept here.", gateway.MaxPerformed))
+}
+
 // answeredLine words a response. A body that is not JSON becomes a text.
 func (j *job) answeredLine(p gateway.Performed) string {
 	body := json.RawMessage(bytes.TrimSpace(p.Body))

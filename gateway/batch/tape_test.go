@@ -571,7 +571,7 @@ func (tp *tape) finish() {
 // TestTape: whatever happens in whichever order, jobs are claimed in the order of the
 // model, nothing is lost, and every job has exactly the result that came first.
 func TestTape(t *testing.T) {
-	servers(t, func(t *testing.T, r *plain) {
+	run := func(t *testing.T, r *plain) {
 		s := *seed
 		if s == 0 {
 			s = rand.Uint64N(math.MaxInt64)
@@ -580,11 +580,14 @@ func TestTape(t *testing.T) {
 		tp := newTape(t, r, rand.New(rand.NewPCG(s, 7)))
 		steps := 600
 		if strings.HasSuffix(t.Name(), "miniredis") {
-			steps = 150 // it compiles a script anew for each call
+			steps = 80 // it compiles a script anew for each call
 		}
 		for range steps {
 			tp.step()
 		}
 		tp.finish()
-	})
+	}
+	servers(t, run)
+	// A cluster minds keys that a call did not name.
+	t.Run("cluster", func(t *testing.T) { run(t, dial(t, redisproc.StartLone(t).Addr())) })
 }

@@ -27,7 +27,7 @@ const (
 	minRest, maxRest = 200 * time.Millisecond, 60 * time.Second
 	// maxBroken is how often a job runs again whose attempt may have been work for
 	// the upstream: a gateway error, a timeout.
-	maxBroken = 4
+	maxBroken = 3
 )
 
 // limiterID keeps the conversion of what the store has in one place.
@@ -36,16 +36,18 @@ func limiterID(text string) limiter.ID { return limiter.ID(text) }
 // claims fills free slots with jobs until draining. It asks for no more than it can
 // start at once.
 func (s *Service) claims() {
-	for {
+	for out := false; ; {
 		free, ok := s.take()
 		if !ok {
 			return
 		}
 		jobs, wait, lost, err := s.store.claim(s.ctx, free, s.lease)
 		s.metrics.lost.Add(float64(lost))
-		if err != nil {
+		if err != nil && !out {
+			s.log.Warn("batch: jobs cannot be claimed for now", "error", err)
+		}
+		if wait, out = min(wait, idle), err != nil; out {
 			wait = outage
-			s.log.Warn("batch: jobs cannot be claimed", "error", err)
 		}
 		for range free - len(jobs) {
 			<-s.slots
@@ -57,10 +59,8 @@ func (s *Service) claims() {
 				s.work(j)
 			})
 		}
-		if wait = min(wait, idle); len(jobs) < free || err != nil {
-			if !s.pause(max(wait, 10*time.Millisecond), s.poke) {
-				return
-			}
+		if len(jobs) < free && !s.pause(max(wait, 10*time.Millisecond), s.poke) {
+			return
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (s *Service) work(j *job) {
 	p, err := s.performer.Perform(ctx, j.owner, r)
 	switch {
 	case errors.Is(err, gateway.ErrTooLarge):
-		s.record(j, "e", failedLine(j.batch, j.number, j.customID, "response_too_large", "The response is larger than can be kept."), -1)
+		s.record(j, "e", j.tooLarge(), -1)
 	case err != nil && ctx.Err() == nil && j.backs >= maxBroken:
 		s.record(j, "e", failedLine(j.batch, j.number, j.customID, "upstream_broke", "The response broke off in every attempt."), -1)
 	case err != nil: // at the deadline, whoever ends the batch says so
@@ -195,10 +195,23 @@ func (s *Service) settle(j *job, p gateway.Performed) {
 	case again:
 		s.giveBack(j, 0, s.rest(j, p.Header))
 	case p.Status < http.StatusMultipleChoices:
-		s.record(j, "o", j.answeredLine(p), p.Tokens)
+		s.recordAnswer(j, "o", p, p.Tokens)
 	default:
-		s.record(j, "e", j.answeredLine(p), 1) // a refusal costs a turn and no tokens
+		s.recordAnswer(j, "e", p, 1) // a refusal costs a turn and no tokens
 	}
+}
+
+// maxResult bounds a line of results, in bytes: a text that is no JSON grows when it
+// is written as such.
+const maxResult = gateway.MaxPerformed + 64<<10
+
+// recordAnswer records a response, if it can be kept.
+func (s *Service) recordAnswer(j *job, kind string, p gateway.Performed, cost int64) {
+	line := j.answeredLine(p)
+	if len(line) > maxResult {
+		kind, line = "e", j.tooLarge()
+	}
+	s.record(j, kind, line, cost)
 }
 
 // transient reports whether a job is to run again after an answer, and whether others
