@@ -17,6 +17,7 @@ import (
 type fifo struct {
 	queue []*waiter // by when they came
 	rest  time.Time // of the bucket
+	out   *waiter   // who was taken last; it may be asking still
 }
 
 func (q *fifo) push(_ time.Time, w *waiter) {
@@ -44,8 +45,25 @@ func (q *fifo) next(now time.Time) *waiter {
 		return nil
 	}
 	w := q.queue[i]
-	q.queue = slices.Delete(q.queue, i, i+1)
+	q.queue, q.out = slices.Delete(q.queue, i, i+1), w
 	return w
+}
+
+// blocks reports whether somebody came before w whom it must not overtake: one of
+// its own tenant, or one that does not step aside.
+func (q *fifo) blocks(w *waiter, now time.Time) bool {
+	if o := q.out; o != nil && o.state == asking && o.came < w.came {
+		return true
+	}
+	for _, o := range q.queue {
+		if o.came > w.came {
+			return false
+		}
+		if o.tenant.ID == w.tenant.ID || !o.notBefore.After(now) {
+			return true
+		}
+	}
+	return false
 }
 
 func (q *fifo) requeue(now time.Time, w *waiter) { q.push(now, w) }

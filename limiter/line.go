@@ -279,7 +279,7 @@ func (s *lines) pumpLocked(ln *line, now time.Time) {
 			break
 		}
 		s.refreshLocked(w)
-		if wide := s.widerLocked(w); wide != nil {
+		if wide := s.widerLocked(w, now); wide != nil {
 			ln.departLocked(w)
 			s.enterLocked(wide, w, now, place{bucket: wide.bucket})
 			s.pumpLocked(wide, now)
@@ -298,7 +298,10 @@ func (s *lines) pumpLocked(ln *line, now time.Time) {
 
 // widerLocked returns the occupied line of a wider bucket that w needs as
 // well: its turn here does not let it overtake those who wait there.
-func (s *lines) widerLocked(w *waiter) (wide *line) {
+func (s *lines) widerLocked(w *waiter, now time.Time) (wide *line) {
+	if s.manner == deferral {
+		return s.earlierLocked(w, now)
+	}
 	s.manner.buckets(w.demand, func(b BucketID) bool {
 		if s.manner.width(b) <= s.manner.width(w.line.bucket) {
 			return false

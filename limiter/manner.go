@@ -223,6 +223,23 @@ func (d *demand) lacking(b BucketID) Verdict {
 	return v
 }
 
+// earlierLocked returns a line of another bucket that w needs as well, in which
+// somebody waits whom it must not overtake. It then stands there in the order in
+// which both came, and is not next at once, so that no two lines send it to and fro.
+func (s *lines) earlierLocked(w *waiter, now time.Time) (other *line) {
+	s.manner.buckets(w.demand, func(b BucketID) bool {
+		ln := s.byBucket[b]
+		if ln == nil || ln == w.line {
+			return true
+		}
+		if q, ok := ln.queue.(*fifo); ok && q.blocks(w, now) {
+			other = ln
+		}
+		return other == nil
+	})
+	return other
+}
+
 // freed has those look again who wait for slots that have become free here.
 func (s *lines) freed(slots []SlotID) {
 	if len(slots) == 0 {
