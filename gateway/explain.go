@@ -217,7 +217,7 @@ func (t *tables) preview(q Question, e *cost.Estimator) (*preview, error) {
 	}
 	p.request = limiter.Request{
 		Identities: limiter.Identities{APIKey: p.by.key, User: p.by.user, Team: p.by.team, Model: limiter.Hash(limiter.Model, p.question.Model)},
-		Tokens:     p.estimate.Total, Anonymous: p.by.key == "", Skip: p.by.skip,
+		Tokens:     p.estimate.Total, Anonymous: p.by.key == "", Skip: p.by.skip, Batch: p.question.Batch || p.by.batch,
 	}
 	p.tenant, p.queued = t.cfg.Limiter().Tenant(p.request)
 	return p, nil

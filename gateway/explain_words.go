@@ -144,6 +144,10 @@ func (p *preview) verdict() string {
 		return "Would be admitted now, if its in-flight slots are free and nobody is before it."
 	case short == nil:
 		return "Would be admitted while the buckets hold its cost; ask a running replica (--admin) for their levels."
+	case short.Waits && short.Class == limiter.Tokens && !p.request.Batch && short.Missing() >= p.cfg.RateLimiting.DeferredAdmission.MaxWait():
+		return fmt.Sprintf("429 now: the %s limit on tokens has too little for %.3f s, longer than requests are held.", short.Dimension, seconds3(short.Missing()))
+	case short.Waits && short.Class == limiter.Tokens:
+		return fmt.Sprintf("Would be held: the %s limit on tokens has too little for %.3f s.", short.Dimension, seconds3(short.Missing()))
 	case short.Waits:
 		return fmt.Sprintf("Would wait in line: the %s limit on %s has too little for %.3f s.", short.Dimension, short.Class, seconds3(short.Missing()))
 	}

@@ -507,3 +507,27 @@ func TestDeferralConfigIsChecked(t *testing.T) {
 		t.Error("batch work is not shared by cost")
 	}
 }
+
+// What a request would meet, where it may wait.
+func TestPreviewTellsWhatWaits(t *testing.T) {
+	cfg := limiter.Config{Limits: map[limiter.Dimension]limiter.Limit{limiter.User: {Rule: limiter.Rule{Requests: perSecond(1), Tokens: perSecond(1)}}}}
+	waits := func(c limiter.Config, r limiter.Request) string {
+		var all []bool
+		for _, m := range c.Preview(r, "") {
+			all = append(all, m.Waits)
+		}
+		return fmt.Sprint(all)
+	}
+	r := tokens("a", 1)
+	if got := waits(cfg, r); got != "[false false]" {
+		t.Errorf("nothing on: %s", got)
+	}
+	cfg.Deferral.Enabled = true
+	if got := waits(cfg, r); got != "[false true]" {
+		t.Errorf("deferral: %s", got)
+	}
+	r.Batch = true
+	if got := waits(cfg, r); got != "[true true]" {
+		t.Errorf("batch: %s", got)
+	}
+}

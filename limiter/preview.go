@@ -15,7 +15,8 @@ type Met struct {
 	// Never says that the request can never pass, and why: ReasonBlocked or
 	// ReasonExceedsBurst. Empty: it can.
 	Never Reason
-	// Waits says that a request which this limit refuses may wait in line.
+	// Waits says that a request which this limit refuses may wait: in line, or, for
+	// its tokens, where admission is deferred.
 	Waits bool
 	// Level is what the bucket holds now; nil: not asked.
 	Level  *Level
@@ -53,7 +54,7 @@ func (c Config) Preview(r Request, backend ID) []Met {
 		case charge.Cost > charge.Rate.Burst:
 			m.Never = ReasonExceedsBurst
 		default:
-			m.Waits = c.Fair.Enabled && m.Class == Requests && m.Dimension.Identifies() && r.Skip&SkipQueue == 0
+			m.Waits = c.waits(r, m)
 		}
 		all = append(all, m)
 	}
@@ -61,6 +62,22 @@ func (c Config) Preview(r Request, backend ID) []Met {
 		all = append(all, Met{Dimension: s.Slot.Dimension, Class: InFlight, Cap: s.Cap})
 	}
 	return all
+}
+
+// waits reports whether a request that m refuses may wait for it.
+func (c Config) waits(r Request, m Met) bool {
+	_, identified := c.Fair.tenant(r)
+	switch {
+	case m.Dimension == Backend || r.Anonymous || !identified:
+		return false
+	case r.Batch:
+		return true
+	case r.Skip&SkipQueue != 0:
+		return false
+	case m.Class == Tokens:
+		return c.Deferral.Enabled
+	}
+	return c.Fair.Enabled && m.Dimension.Identifies()
 }
 
 // Tenant is the party that r belongs to, with its weight; false: it has none, or
