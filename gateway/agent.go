@@ -15,7 +15,7 @@ import (
 
 // openAgents makes the set of agents, and puts cfg's into it.
 func (g *Gateway) openAgents(cfg *config.Config) (err error) {
-	o := agents.Options{Store: g.opts.Slots, Probe: g.probe, Logger: g.log, Registerer: g.opts.Registerer}
+	o := agents.Options{Store: g.opts.Slots, Replicas: g.opts.Replicas, Probe: g.probe, Logger: g.log, Registerer: g.opts.Registerer}
 	if g.opts.Fleet != nil {
 		o.Fleet = g.opts.Fleet
 	}
@@ -31,7 +31,7 @@ var errNoSlots = errors.New("upstreams with slots need Options.Slots")
 
 // agentsOf are the agents of cfg.
 func agentsOf(cfg *config.Config) agents.Config {
-	out := agents.Config{Timeout: cfg.Queueing.QueueTimeout}
+	out := agents.Config{Timeout: cfg.Queueing.QueueTimeout, Longest: cfg.Server.Timeouts.Total}
 	for _, u := range cfg.Upstreams {
 		if !u.IsAgent() {
 			continue

@@ -39,6 +39,8 @@ type Options struct {
 	Share func() bool
 	// Slots keeps the slots of agents; nil: no upstream may have any.
 	Slots agents.Store
+	// Replicas is by how many limits are divided while the store is out; nil: one.
+	Replicas func() int
 	// Workspaces knows the settings of workspaces; nil: what the configuration
 	// begins with is never read or changed, so all of them queue.
 	Workspaces *workspace.Set
@@ -57,14 +59,15 @@ type Options struct {
 // owns goroutines for agents alone, which Close ends; idle connections to upstreams
 // stay until CloseIdle.
 type Gateway struct {
-	tables  atomic.Pointer[tables]
-	limiter *limiter.Limiter
-	opts    Options
-	log     *slog.Logger
-	metrics *metrics
-	pace    *pace.Set         // of providers
-	tools   http.RoundTripper // to the tools of turns
-	agents  *agents.Set
+	tables   atomic.Pointer[tables]
+	limiter  *limiter.Limiter
+	opts     Options
+	log      *slog.Logger
+	metrics  *metrics
+	pace     *pace.Set         // of providers
+	sessions sessions          // of realtime
+	tools    http.RoundTripper // to the tools of turns
+	agents   *agents.Set
 	// workspaces is that of the options, or one that knows nothing.
 	workspaces *workspace.Set
 	api        http.Handler

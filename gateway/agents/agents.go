@@ -53,6 +53,8 @@ type Agent struct {
 type Config struct {
 	Agents  []Agent
 	Timeout time.Duration // longest wait of one request
+	// Longest is how long a request runs at most; zero: nobody knows.
+	Longest time.Duration
 }
 
 // Options are what a Set works with.
@@ -62,24 +64,29 @@ type Options struct {
 	// agent is probed. ctx ends it.
 	Probe func(ctx context.Context, agent string) error
 	// Fleet tells what other replicas hold, and who waits there; nil: nothing is known.
-	Fleet      Fleet
+	Fleet Fleet
+	// Replicas tells by how many the slots are divided while the store is out, as the
+	// Store does; nil: there is one.
+	Replicas   func() int
 	Logger     *slog.Logger          // nil: slog.Default()
 	Registerer prometheus.Registerer // nil: metrics stay private
 }
 
 // Set is the agents of one replica. It is safe for concurrent use.
 type Set struct {
-	store   Store
-	probe   func(context.Context, string) error
-	fleet   Fleet
-	log     *slog.Logger
-	metrics *metrics
-	ctx     context.Context // of calls and probes; ended by Close
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	store    Store
+	probe    func(context.Context, string) error
+	fleet    Fleet
+	replicas func() int
+	log      *slog.Logger
+	metrics  *metrics
+	ctx      context.Context // of calls and probes; ended by Close
+	stop     context.CancelFunc
+	running  sync.WaitGroup
 
 	mu       sync.Mutex
 	timeout  time.Duration
+	longest  time.Duration
 	agents   map[string]*agent
 	waiters  map[*waiter]struct{}
 	draining bool
@@ -90,7 +97,7 @@ type Set struct {
 // goroutines for calls and probes, which Close ends.
 func New(o Options) (*Set, error) {
 	s := &Set{
-		store: o.Store, probe: o.Probe, fleet: o.Fleet, log: o.Logger,
+		store: o.Store, probe: o.Probe, fleet: o.Fleet, replicas: o.Replicas, log: o.Logger,
 		agents: map[string]*agent{}, waiters: map[*waiter]struct{}{},
 	}
 	if s.log == nil {
@@ -165,7 +172,7 @@ func (s *Set) Configure(c Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.timeout = c.Timeout
+	s.timeout, s.longest = c.Timeout, c.Longest
 	for _, a := range s.agents {
 		a.gone = true
 	}

@@ -1,11 +1,17 @@
 package agents
 
-import "github.com/headway-limiter/headway/limiter"
+import (
+	"time"
 
-// alone is the order of an agent's tenants at this replica while the store, which
-// keeps that of the fleet, is out: start-time fair queueing over what is served here.
-// Its zero value is that nobody was served yet.
+	"github.com/headway-limiter/headway/limiter"
+)
+
+// alone is how this replica goes on with an agent while the store, which keeps the
+// order and the slots of the fleet, is out: start-time fair queueing over what is
+// served here.
 type alone struct {
+	since  time.Time
+	had    int     // slots held here when it began
 	v      float64 // virtual time: the greatest start tag served
 	finish map[limiter.ID]float64
 }
@@ -25,4 +31,38 @@ func (o *alone) turn(tenant limiter.ID, weight float64, granted bool) (finish, s
 	o.v = start
 	o.finish[tenant] = start + 1/weight
 	return o.finish[tenant], o.v
+}
+
+// heardAll is after how long all that a fresh view says is of the time since: the age
+// of its oldest word, and as much for others to notice.
+const heardAll = time.Second
+
+// mayGrowLocked reports whether this replica may hold more slots of a than when the
+// store went out, within its share. Others may have held more than their shares then,
+// and go on until these requests end. So it may once none does: as each replica says
+// of itself, or when no request that ran can run any more.
+func (s *Set) mayGrowLocked(a *agent, now time.Time) bool {
+	n := 1
+	if s.replicas != nil {
+		n = s.replicas()
+	}
+	since := now.Sub(a.alone.since)
+	if n <= 1 || s.longest > 0 && since > s.longest {
+		return true
+	}
+	if s.fleet == nil || since <= heardAll {
+		return false
+	}
+	v := s.fleet.View()
+	if !v.Fresh || v.Members < n {
+		return false
+	}
+	for _, d := range v.Replicas {
+		for _, load := range d.Agents {
+			if load.Agent == string(a.slots.ID) && load.Held > a.Slots/n {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -75,9 +75,11 @@
 // # Without the store
 //
 // Each replica has floor(slots/N) slots of its share (package localshare, which also
-// says what N is), so that the sum never exceeds slots, whatever the network does. An
-// agent with fewer slots than there are replicas takes nobody meanwhile. What runs is
-// never cut. Tenants are served in the order of what they were served here.
+// says what N is), so that the sum never exceeds slots, whatever the network does. What
+// runs is never cut, so when the store goes out some hold more than their share: until
+// none does, or nothing of then can run any more, nobody takes more than it had. An
+// agent with fewer slots than there are replicas takes nobody new meanwhile. Tenants are
+// served in the order of what they were served here.
 //
 // # Change
 //

@@ -159,7 +159,7 @@ func (s *Set) call(a *agent, call limiter.Turns, bids []*waiter, trial bool) {
 		a.next = now.Add(min(max(v.Wait, pollFloor), pollCeiling))
 	}
 	if err == nil {
-		a.orderBy(v.Local)
+		a.orderBy(v.Local, now)
 		for i, w := range bids {
 			s.bidLocked(a, w, v, i, trial)
 		}
@@ -169,19 +169,23 @@ func (s *Set) call(a *agent, call limiter.Turns, bids []*waiter, trial bool) {
 
 // orderBy changes between the order of the fleet and one of this replica alone, whose
 // tags mean nothing to each other.
-func (a *agent) orderBy(local bool) {
+func (a *agent) orderBy(local bool, now time.Time) {
 	if local == (a.alone != nil) {
 		return
 	}
 	a.order.Forget()
 	if a.alone = nil; local {
-		a.alone = &alone{}
+		a.alone = &alone{since: now, had: a.held}
 	}
 }
 
 // bidLocked carries out what became of the i-th bid, that of w.
 func (s *Set) bidLocked(a *agent, w *waiter, v limiter.TurnsVerdict, i int, trial bool) {
 	b := v.Bids[i]
+	if v.Local && b.State == limiter.BidGranted && a.held >= a.alone.had && !s.mayGrowLocked(a, time.Now()) {
+		s.store.Settle(limiter.Settlement{Free: []limiter.SlotID{a.slots}, Local: true})
+		b.State, a.next = limiter.BidWaits, time.Now().Add(retryStore)
+	}
 	if v.Local {
 		b.Finish, b.Since = a.alone.turn(w.Tenant, w.Weight, b.State == limiter.BidGranted)
 	}

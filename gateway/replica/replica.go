@@ -130,7 +130,7 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 		Workspaces: r.workspaces,
 
 		Logger: r.log, Registerer: r.registry, Gatherer: r.registry,
-		Store: r.store.Health, Share: r.share.Informed, Slots: r.near, Fleet: peers, Build: opts.Build, Reload: r.reloader(opts),
+		Store: r.store.Health, Share: r.share.Informed, Slots: r.near, Replicas: r.share.Divisor, Fleet: peers, Build: opts.Build, Reload: r.reloader(opts),
 	})
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 		return nil, err
 	}
 	r.startBatch()
-	r.log.Info("replica ready", "name", name, "listen", r.URL(), "admin", r.AdminURL(), "gossip", r.GossipAddr())
+	r.log.Info("replica ready", "name", name, "listen", r.URL(), "admin", r.AdminURL(), "console", r.ConsoleURL(), "gossip", r.GossipAddr())
 	return r, nil
 }
 

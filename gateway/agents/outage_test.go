@@ -1,0 +1,169 @@
+package agents_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headway-limiter/headway/fleet"
+	"github.com/headway-limiter/headway/gateway/agents"
+	"github.com/headway-limiter/headway/limiter"
+	"github.com/headway-limiter/headway/limiter/localshare"
+	"github.com/headway-limiter/headway/limiter/redisstore"
+	"github.com/headway-limiter/headway/limiter/storetest"
+)
+
+// gossip is one replica's view of the others, renewed now and then.
+type gossip struct {
+	self int
+	told *[3]atomic.Pointer[[]fleet.AgentLoad]
+}
+
+func (g gossip) View() *fleet.View {
+	v := &fleet.View{Members: 3, Fresh: true, At: time.Now()}
+	for i := range g.told {
+		if loads := g.told[i].Load(); i != g.self && loads != nil {
+			v.Replicas = append(v.Replicas, fleet.Digest{Agents: *loads})
+		}
+	}
+	return v
+}
+func (gossip) Publish([]fleet.Pool, int64) {}
+
+// TestSharesOfSlots: while the store is out, each of three replicas has two of an agent's
+// seven slots, and tenants take turns there; when it is back, all seven are used, and
+// never more.
+func TestSharesOfSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const replicas, slots = 3, 7
+		server, quiet := storetest.NewBubble(t), slog.New(slog.DiscardHandler)
+		conf := agents.Config{Timeout: time.Hour, Agents: []agents.Agent{{Name: "a", Slots: slots, Depth: 100}}}
+		var sets []*agents.Set
+		var told [3]atomic.Pointer[[]fleet.AgentLoad]
+		var links []*storetest.Link
+		for i := range replicas {
+			link := server.Link()
+			redis, err := redisstore.New(redisstore.Options{Address: storetest.BubbleAddress, DialCtxFn: link.Dial, Logger: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			share, err := localshare.New(localshare.Options{
+				Inner: redis, Registry: redis, Fleet: gossip{self: i, told: &told}, Logger: quiet,
+				Policy: func(limiter.Dimension) limiter.OutagePolicy { return limiter.LocalShare },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, err := agents.New(agents.Options{Store: share, Fleet: gossip{self: i, told: &told}, Replicas: share.Divisor, Logger: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			set.Configure(conf)
+			sets, links = append(sets, set), append(links, link)
+			t.Cleanup(func() {
+				set.Close()
+				if err := share.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(10 * time.Second) // until counts are believed
+		judge := &judge{served: make([]map[string]int, replicas)}
+		ctx, stop := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		all.Go(func() { tell(ctx, sets, &told) })
+		for i, set := range sets {
+			judge.served[i] = map[string]int{}
+			for j := range 8 {
+				all.Go(func() { judge.client(ctx, i, set, []string{"ann", "ann", "ann", "bob"}[j%4]) })
+			}
+		}
+		during := func(d time.Duration) (peak int) {
+			time.Sleep(2 * time.Second) // for what ran before to end
+			judge.mu.Lock()
+			judge.peak = judge.running
+			judge.mu.Unlock()
+			time.Sleep(d)
+			judge.mu.Lock()
+			defer judge.mu.Unlock()
+			return judge.peak
+		}
+		if peak := during(3 * time.Second); peak != slots {
+			t.Errorf("with the store %d ran at once, want %d", peak, slots)
+		}
+		for _, l := range links {
+			l.Cut()
+		}
+		judge.forget()
+		if peak := during(8 * time.Second); peak != 2*replicas {
+			t.Errorf("without the store %d ran at once, want %d", peak, 2*replicas)
+		}
+		for i, served := range judge.served {
+			if a, b := served["ann"], served["bob"]; a == 0 || b == 0 || a-b > a/10+2 || b-a > a/10+2 {
+				t.Errorf("without the store, replica %d served %v of two tenants", i, served)
+			}
+		}
+		for _, l := range links {
+			l.Mend()
+		}
+		if peak := during(8 * time.Second); peak != slots {
+			t.Errorf("with the store again %d ran at once, want %d", peak, slots)
+		}
+		if judge.worst > slots {
+			t.Errorf("%d ran at once in all, of %d", judge.worst, slots)
+		}
+		stop()
+		all.Wait()
+	})
+}
+
+// tell renews what replicas know of each other, until ctx ends.
+func tell(ctx context.Context, sets []*agents.Set, told *[3]atomic.Pointer[[]fleet.AgentLoad]) {
+	for ctx.Err() == nil {
+		for i, set := range sets {
+			loads := set.Loads()
+			told[i].Store(&loads)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// judge counts what runs.
+type judge struct {
+	mu                   sync.Mutex
+	running, peak, worst int
+	served               []map[string]int
+}
+
+// client sends one request after the other, each of half a second.
+func (j *judge) client(ctx context.Context, replica int, set *agents.Set, tenant string) {
+	want := agents.Want{Agents: []string{"a"}, Tenant: limiter.ID(tenant), Weight: 1, Queue: true}
+	for {
+		slot, err := set.Acquire(ctx, want)
+		if err != nil {
+			return
+		}
+		j.mu.Lock()
+		j.running++
+		j.peak, j.worst = max(j.peak, j.running), max(j.worst, j.running)
+		j.served[replica][tenant]++
+		j.mu.Unlock()
+		time.Sleep(500 * time.Millisecond)
+		j.mu.Lock()
+		j.running--
+		j.mu.Unlock()
+		slot.Free(false)
+	}
+}
+
+func (j *judge) forget() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, served := range j.served {
+		clear(served)
+	}
+}
