@@ -115,7 +115,7 @@ func TestTape(t *testing.T) {
 			if changes {
 				model, tags, told = d, append(tags, d.ETag()), told+1
 			}
-			time.Sleep(time.Duration(rng.Int64N(int64(2 * interval))))
+			time.Sleep(time.Duration(rng.Int64N(int64(interval / 2))))
 			if rng.IntN(50) == 0 { // the fleet puts it back, as one more version
 				time.Sleep(time.Second)
 				b.Redis.FlushAll()
