@@ -373,3 +373,29 @@ func (c *crew) waiting(n int) {
 		return int(sum) == n
 	})
 }
+
+// TestKilledReplicaGivesItsAgentsBack: the slots of a replica that dies are free when its
+// lease is over, and those who wait elsewhere have them.
+func TestKilledReplicaGivesItsAgentsBack(t *testing.T) {
+	const lease = time.Second
+	c := startCrew(t, 2, "queueing: {", "rate_limiting: {lease_ttl: 1s}\nqueueing: {")
+	var held sync.WaitGroup
+	for range c.slots {
+		q := call{replica: 0, path: "/chat/completions", key: "sk-ann", model: "sim", latency: time.Minute}
+		held.Go(func() { c.send(t.Context(), q) })
+	}
+	eventually(t, startTimeout, "one replica holds all slots", func() bool { return c.one.Ledger().Snapshot().Total.InFlight == int64(c.slots) })
+	var waits sync.WaitGroup
+	for range 2 * c.slots {
+		q := call{replica: 1, path: "/chat/completions", key: "sk-ann", model: "sim"}
+		waits.Go(func() { c.served(q, c.send(t.Context(), q)) })
+	}
+	eventually(t, startTimeout, "others wait", func() bool { return c.replicas[1].metric(t, `headway_agent_waiting{agent="one"}`) == float64(2*c.slots) })
+	killed := time.Now()
+	c.replicas[0].kill()
+	held.Wait()
+	waits.Wait()
+	if took := time.Since(killed); took > 2*lease+quick {
+		t.Errorf("they were served %v after the replica was killed, its lease is %v", took, lease)
+	}
+}
