@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -58,6 +60,7 @@ type Work struct {
 	Tenant string // one of ImporterTenants
 	Jobs   int
 	Tokens int64 // of each job
+	Here   bool  // requests all go to one replica, where there are requests
 }
 
 // Names of tenants in such a run; small ones are SmallTenant(i).
@@ -143,14 +146,20 @@ func (l ImporterLoad) settle(ctx context.Context, p *Provider) error {
 	return ctx.Err()
 }
 
-// all submits several tenants' work at once and counts what became of it.
+// all submits several tenants' work at once and counts what became of it. handed is
+// called once all has been handed in.
 func (l ImporterLoad) all(ctx context.Context, r *Importer, work []Work, handed func()) error {
 	var each sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
+	var in atomic.Int64
 	for _, w := range work {
 		each.Go(func() {
-			done, doubled, err := l.Submit(ctx, w, handed)
+			done, doubled, err := l.Submit(ctx, w, func() {
+				if in.Add(1) == int64(len(work)) {
+					handed()
+				}
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			r.Missing, r.Doubled = r.Missing+w.Jobs-done, r.Doubled+doubled
@@ -164,44 +173,48 @@ func (l ImporterLoad) all(ctx context.Context, r *Importer, work []Work, handed 
 }
 
 // arrives is how long requests may take until they wait where they are ordered.
-const arrives = 200 * time.Millisecond
+const arrives = 500 * time.Millisecond
+
+// now is the ledger's time.
+func now(p *Provider) time.Duration { return time.Since(p.Ledger().Snapshot().Since) }
 
 // interleave has three jobs come while many of another tenant wait.
 func (l ImporterLoad) interleave(ctx context.Context, p *Provider, r *Importer) error {
-	begin := time.Since(p.Ledger().Snapshot().Since)
+	begin := now(p)
 	var few sync.WaitGroup
 	var first error
 	var came time.Duration
-	lots := Work{backlogTenant, l.Backlog, l.JobTokens}
-	err := l.all(ctx, r, []Work{lots}, func() {
+	err := l.all(ctx, r, []Work{{backlogTenant, l.Backlog, l.JobTokens, true}}, func() {
 		few.Go(func() {
 			rest(ctx, arrives)
-			first = l.all(ctx, r, []Work{{fewTenant, 3, l.JobTokens}}, func() { came = time.Since(p.Ledger().Snapshot().Since) })
+			first = l.all(ctx, r, []Work{{fewTenant, 3, l.JobTokens, true}}, func() { came = now(p) })
 		})
 	})
 	few.Wait()
-	if err == nil {
-		err = first
-	}
 	r.Positions = positions(after(p.Ledger().Starts(), begin), came, fewTenant)
-	return err
+	return cmp.Or(err, first)
+}
+
+// side has two tenants work beside one another, and returns how often the second
+// started for a number of starts of the first, while both had jobs.
+func (l ImporterLoad) side(ctx context.Context, p *Provider, r *Importer, a, b Work) (nA, nB int64, err error) {
+	var from time.Duration
+	err = l.all(ctx, r, []Work{a, b}, func() { from = now(p) + arrives })
+	nA, nB = beside(mostly(after(p.Ledger().Starts(), from), a, b), a.Tenant, b.Tenant)
+	return nA, nB, err
 }
 
 // tokens has large jobs beside small ones.
 func (l ImporterLoad) tokens(ctx context.Context, p *Provider, r *Importer) error {
-	begin := time.Since(p.Ledger().Snapshot().Since)
-	err := l.all(ctx, r, []Work{{thousandTenant, l.Thousand, 1000}, {hundredTenant, 10 * l.Thousand, 100}}, func() {})
-	a, b := together(after(p.Ledger().Starts(), begin), thousandTenant, hundredTenant)
-	r.TokenRatio = ratioOf(1000*a, 100*b)
+	large, small, err := l.side(ctx, p, r, Work{thousandTenant, l.Thousand, 1000, false}, Work{hundredTenant, 10 * l.Thousand, 100, false})
+	r.TokenRatio = ratioOf(1000*large, 100*small)
 	return err
 }
 
 // weights has a tenant of weight 3 beside one of weight 1.
 func (l ImporterLoad) weights(ctx context.Context, p *Provider, r *Importer) error {
-	begin := time.Since(p.Ledger().Snapshot().Since)
-	err := l.all(ctx, r, []Work{{weightThreeTenant, l.Weighted, l.JobTokens}, {weightOneTenant, l.Weighted, l.JobTokens}}, func() {})
-	a, b := together(after(p.Ledger().Starts(), begin), weightThreeTenant, weightOneTenant)
-	r.WeightRatio = ratioOf(a, b)
+	one, three, err := l.side(ctx, p, r, Work{weightOneTenant, l.Weighted, l.JobTokens, false}, Work{weightThreeTenant, l.Weighted, l.JobTokens, false})
+	r.WeightRatio = ratioOf(three, one)
 	return err
 }
 
@@ -217,18 +230,19 @@ func (l ImporterLoad) importer(ctx context.Context, p *Provider, r *Importer) er
 	defer end()
 	var asker sync.WaitGroup
 	asker.Go(func() { _ = l.ask(asking, 0, &beside) }) // it ends when it is told to
-	work := []Work{{ImporterTenant, l.Jobs, l.JobTokens}}
+	work := []Work{{ImporterTenant, l.Jobs, l.JobTokens, false}}
 	for i := range l.Small {
-		work = append(work, Work{SmallTenant(i), l.Each, l.JobTokens})
+		work = append(work, Work{SmallTenant(i), l.Each, l.JobTokens, false})
 	}
-	err := l.all(ctx, r, work, func() {})
+	var there time.Duration
+	err := l.all(ctx, r, work, func() { there = now(p) + arrives })
 	end()
 	asker.Wait()
 	s := p.Ledger().Snapshot()
 	took := s.ElapsedS - before.ElapsedS
 	starts := after(p.Ledger().Starts(), time.Duration(before.ElapsedS*1e9))
 	r.Seconds = round(took, 1)
-	r.SmallWithin = round(l.smallWithin(starts), 3)
+	r.SmallWithin = round(l.smallWithin(after(slices.Clone(starts), there)), 3)
 	r.LowestLeft = round(lowestLeft(p.Ledger().Starts()), 4)
 	r.InteractiveAlone, r.InteractiveP99 = round(alone.quantile(0.99), 1), round(beside.quantile(0.99), 1)
 	r.InteractiveRatio = round(r.InteractiveP99/math.Max(r.InteractiveAlone, 1e-9), 3)
@@ -280,31 +294,41 @@ func positions(starts []Arrival, from time.Duration, tenant string) (at []int) {
 	return at
 }
 
-// together counts the starts of two tenants while both were busy: from the later of
-// their first starts to the earlier of their last.
-func together(starts []Arrival, a, b string) (nA, nB int64) {
-	span := func(tenant string) (first, last int) {
-		is := func(s Arrival) bool { return s.Tenant == tenant }
-		first = slices.IndexFunc(starts, is)
-		for i, s := range starts {
-			if is(s) {
-				last = i
+// mostly cuts starts where one of the tenants has started most of its jobs: some
+// replica may be about to run out of them, whose share the others cannot make up.
+func mostly(starts []Arrival, work ...Work) []Arrival {
+	const most = 0.6
+	n := map[string]int{}
+	for i, s := range starts {
+		n[s.Tenant]++
+		for _, w := range work {
+			if w.Tenant == s.Tenant && float64(n[s.Tenant]) > most*float64(w.Jobs) {
+				return starts[:i]
 			}
 		}
-		return first, last
 	}
-	firstA, lastA := span(a)
-	firstB, lastB := span(b)
-	if firstA < 0 || firstB < 0 {
-		return 0, 0
+	return starts
+}
+
+// beside counts the starts of a tenant, from its first on to its last while b had jobs,
+// less that one, and those of b between them: as many as belong to them.
+func beside(starts []Arrival, a, b string) (nA, nB int64) {
+	last := -1 // start of b
+	for i, s := range starts {
+		if s.Tenant == b {
+			last = i
+		}
 	}
-	from, to := max(firstA, firstB), min(lastA, lastB)
-	for i := from; i <= to; i++ {
-		switch starts[i].Tenant {
-		case a:
-			nA++
-		case b:
-			nB++
+	var between int64
+	counting := false
+	for _, s := range starts[:last+1] {
+		switch {
+		case s.Tenant == a && !counting:
+			counting = true
+		case s.Tenant == a:
+			nA, nB, between = nA+1, nB+between, 0
+		case s.Tenant == b && counting:
+			between++
 		}
 	}
 	return nA, nB
@@ -321,16 +345,16 @@ func ratioOf(a, b int64) float64 {
 // smallWithin counts the batch starts until the last small tenant's job started, by
 // what equal turns of all tenants would have taken.
 func (l ImporterLoad) smallWithin(starts []Arrival) float64 {
-	batch, last := 0, 0
+	batch, last, small := 0, 0, 0
 	for _, s := range starts {
 		if s.Tenant == InteractiveTenant {
 			continue
 		}
 		if batch++; strings.HasPrefix(s.Tenant, "small-") {
-			last = batch
+			last, small = batch, small+1
 		}
 	}
-	return float64(last) / float64((l.Small+1)*l.Each)
+	return float64(last*l.Small) / math.Max(1, float64(small*(l.Small+1)))
 }
 
 // lowestLeft is the least that a batch start left of the quota.

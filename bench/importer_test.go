@@ -163,10 +163,18 @@ func TestPositionsAndShares(t *testing.T) {
 	if got := positions(starts, 1, "b"); !slices.Equal(got, []int{2, 4, 7}) {
 		t.Errorf("positions %v", got)
 	}
-	if a, b := together(starts, "a", "b"); a != 3 || b != 3 {
-		t.Errorf("together %d and %d", a, b)
+	// a a b a b a a b a: from the first a to the last before b's last, and to the last
+	// b before a's last.
+	if a, b := beside(starts, "a", "b"); a != 4 || b != 2 {
+		t.Errorf("beside %d and %d", a, b)
 	}
-	if a, b := together(starts, "a", "c"); a != 0 || b != 0 || ratioOf(a, b) != 0 {
+	if b, a := beside(starts, "b", "a"); a != 3 || b != 2 {
+		t.Errorf("beside %d and %d", b, a)
+	}
+	if got := mostly(starts, Work{Tenant: "a", Jobs: 6}, Work{Tenant: "b", Jobs: 4}); len(got) != 5 {
+		t.Errorf("most of the work is cut to %d starts, want those before the fourth a", len(got))
+	}
+	if a, b := beside(starts, "a", "c"); a != 0 || b != 0 || ratioOf(a, b) != 0 {
 		t.Errorf("with nobody: %d and %d", a, b)
 	}
 	for _, c := range []struct {

@@ -103,7 +103,7 @@ func (o ImporterOptions) load() bench.ImporterLoad {
 		Backlog: 500, Thousand: 150, Weighted: 900, Jobs: 10_000, Small: 20, Each: 30, Alone: 30 * time.Second,
 	}
 	if o.Quick {
-		l.Backlog, l.Thousand, l.Weighted, l.Jobs, l.Each, l.Alone = 150, 60, 240, 1000, 8, 8*time.Second
+		l.Backlog, l.Thousand, l.Weighted, l.Jobs, l.Each, l.Alone = 200, 80, 360, 1000, 8, 8*time.Second
 	}
 	return l
 }
@@ -143,6 +143,30 @@ func (d *desk) ask(ctx context.Context, replica int) int {
 	return status
 }
 
+// Clients try again, as SDKs do, when nobody could be reached or a store was out.
+const (
+	tries    = 6
+	tryAgain = 250 * time.Millisecond
+)
+
+// insist sends a batch request until it has an answer that stands.
+func (d *desk) insist(ctx context.Context, method, url, tenant, kind string, body []byte) (status int, answer []byte) {
+	for range tries {
+		r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+		if err != nil {
+			return 0, nil
+		}
+		r.Header.Set("X-Headway-Priority", "batch")
+		if status, answer = d.send(r, tenant, kind); status != 0 && status != http.StatusServiceUnavailable {
+			return status, answer
+		}
+		if pause(ctx, tryAgain); ctx.Err() != nil {
+			return 0, nil
+		}
+	}
+	return status, answer
+}
+
 // send sends a request in the name of a tenant, and reads the whole answer.
 func (d *desk) send(r *http.Request, tenant, kind string) (status int, body []byte) {
 	r.Header.Set("Authorization", d.bearer(tenant))
@@ -167,15 +191,14 @@ func (d *desk) hold(ctx context.Context, w bench.Work, handed func()) (done, dou
 	for range atOnce {
 		all.Go(func() {
 			for range jobs {
-				r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.next()+"/v1/chat/completions", bytes.NewReader(d.body(w.Tenant, w.Tokens)))
-				if err != nil {
-					return
+				to := d.targets[0]
+				if !w.Here {
+					to = d.next()
 				}
-				r.Header.Set("X-Headway-Priority", "batch")
 				if sent.Add(1) == int64(atOnce) {
 					handed()
 				}
-				if status, _ := d.send(r, w.Tenant, "application/json"); status == http.StatusOK {
+				if status, _ := d.insist(ctx, http.MethodPost, to+"/v1/chat/completions", w.Tenant, "application/json", d.body(w.Tenant, w.Tokens)); status == http.StatusOK {
 					served.Add(1)
 				}
 			}
@@ -238,16 +261,12 @@ func (d *desk) hand(ctx context.Context, w bench.Work, handed func()) (done, dou
 // call asks some replica and reads the answer into out: a buffer, or a struct from
 // JSON.
 func (d *desk) call(ctx context.Context, method, path, tenant, kind string, body []byte, out any) error {
-	r, err := http.NewRequestWithContext(ctx, method, d.next()+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	status, text := d.send(r, tenant, kind)
+	status, text := d.insist(ctx, method, d.next()+path, tenant, kind, body)
 	if status != http.StatusOK {
 		return fmt.Errorf("stage: %s %s: status %d: %.200s", method, path, status, text)
 	}
 	if b, ok := out.(*bytes.Buffer); ok {
-		_, err = b.Write(text)
+		_, err := b.Write(text)
 		return err
 	}
 	return json.Unmarshal(text, out)
