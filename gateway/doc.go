@@ -11,6 +11,7 @@
 //	enter        whether the key has a role there                 (place.go)
 //	estimate     model and token cost from a bounded body         (estimate.go)
 //	Admit        the limiter grants, holds or refuses             (admit.go)
+//	slot         of an agent, if its upstreams are some           (agent.go)
 //	dispatch     the first upstream with room that can be reached (dispatch.go, throttle.go)
 //	forward      its answer, byte by byte                         (forward.go, stream.go)
 //	Done         settle the cost, free the slots                  (admit.go)
@@ -41,6 +42,18 @@
 // Batch work (patience.go) asks all of its upstreams whether it could start at once,
 // then waits for the one that can be asked first, until its deadline; one that
 // refuses it is asked again when its pause is over.
+//
+// # Agents
+//
+// An upstream with slots is an agent (package agents): who is sent there has a slot of it
+// first, and frees it before the client's last byte, or, where that broke off, once the
+// connection to the agent is closed (agent.go). Candidates of a route that stand in a
+// row and are agents are asked together, the least loaded first, and waited for only if
+// no upstream without a bound follows. What its own limits say is looked at with the slot
+// in hand; one that is used up gives it back. A request whose wait ends in vain has
+// started nothing, and is given back all that admission took (saturated.go has the
+// answers). Connections refused, statuses of 500 and more, and answers that break off on
+// the agent's side count against its health.
 //
 // # Places
 //
