@@ -76,10 +76,10 @@
 // # Speed
 //
 // A replica claims only what it can start now, at most batch.workers, so hundreds of
-// claimed jobs never wait in a queue of their own. A job that gets no budget, provider
-// or agent within five seconds goes back, with the wait that the answer names, and no other job of its tenant
-// is claimed until then: a tenant that is out of budget costs one attempt per wait,
-// not a worker. It earns nothing meanwhile: V passes it by.
+// claimed jobs never wait in a queue of their own. A job that gets no budget or provider
+// within a second goes back, with the wait that the answer names, and no other job of
+// its tenant is claimed until then: a tenant that is out of budget costs a second per
+// wait, not a worker. It earns nothing meanwhile: V passes it by.
 //
 //	429, 503, 529            back until the batch's deadline; quota that somebody has to pay for is a result
 //	500, 502, 504, 408, cut  back, three times; then it is the result

@@ -265,3 +265,28 @@ func TestLeaving(t *testing.T) {
 		t.Errorf("%d results", len(got))
 	}
 }
+
+// TestOneTenantsLimit: a tenant that is out of budget does not keep the workers from
+// another's jobs.
+func TestOneTenantsLimit(t *testing.T) {
+	u := newUpstream(t)
+	s := start(t, u, `
+batch: {enabled: true, workers: 2}
+rate_limiting: {per_api_key: {overrides: {ann: {requests: {limit: 1, per: 10h}}}}}
+`)
+	stuck := s.batch("ann", s.upload("ann", lines("a", 9))).text("id")
+	poll(t, "one of ann's has started", func() bool { return len(u.texts()) > 0 })
+	if b := s.await("bob", s.batch("bob", s.upload("bob", lines("b", 20))).text("id")); counts(b) != "20 20 0" {
+		t.Errorf("bob's: %v", b)
+	}
+	s.must("POST", "/v1/batches/"+stuck+"/cancel", "ann", nil)
+	b := s.await("ann", stuck)
+	if b.text("status") != "cancelled" || counts(b) != "9 1 8" {
+		t.Errorf("ann's: %v", b)
+	}
+	for id, o := range s.results("ann", b.text("error_file_id")) {
+		if e, _ := o["error"].(map[string]any); e["code"] != "batch_cancelled" {
+			t.Errorf("%s: %v", id, o)
+		}
+	}
+}

@@ -20,9 +20,10 @@ const (
 	idle = 500 * time.Millisecond
 	// outage is how long it waits after an error of the store.
 	outage = time.Second
-	// hold is how long a job may wait in this replica for a budget, a provider or an
-	// agent. Then it goes back: the slot is for a job that can run.
-	hold = 5 * time.Second
+	// hold is how long a job may wait in this replica for a budget or a provider. Then
+	// it goes back: the slot is for a job that can run. It is longer than the gaps of a
+	// provider's pace, and short beside the wait for a budget.
+	hold = time.Second
 	// Bounds of how long a job that went back rests.
 	minRest, maxRest = 200 * time.Millisecond, 60 * time.Second
 	// maxBroken is how often a job runs again whose attempt may have been work for
