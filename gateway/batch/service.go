@@ -57,6 +57,7 @@ type Service struct {
 	drained   chan struct{}
 	drainOnce sync.Once
 	loops     sync.WaitGroup
+	claiming  sync.WaitGroup // ends before running is waited for
 	running   sync.WaitGroup
 
 	mu   sync.Mutex
@@ -88,7 +89,7 @@ func (s *Service) Start(p Performer) {
 	s.performer = p
 	s.loops.Go(s.chores)
 	if cap(s.slots) > 0 {
-		s.loops.Go(s.claims)
+		s.claiming.Go(s.claims)
 		s.loops.Go(s.renewals)
 	}
 }
@@ -110,6 +111,7 @@ func (s *Service) Close(ctx context.Context) {
 	s.Drain()
 	done := make(chan struct{})
 	go func() {
+		s.claiming.Wait()
 		s.running.Wait()
 		close(done)
 	}()

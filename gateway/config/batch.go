@@ -6,7 +6,7 @@ import "time"
 // turn, and jobs from uploaded files, which outlive connections and replicas.
 type Batch struct {
 	Enabled             bool          `yaml:"enabled" help:"serve /v1/files and /v1/batches, and run their jobs; needs a Redis that several replicas share, or one replica"`
-	DefaultDeadline     time.Duration `yaml:"default_deadline" help:"how long a batch request (x-headway-priority: batch, or a key with batch: true) may wait where x-headway-deadline-ms does not say; also the longest completion_window of a batch"`
+	DefaultDeadline     time.Duration `yaml:"default_deadline" help:"how long a batch request (x-headway-priority: batch, or a key with batch: true) may wait where x-headway-deadline-ms does not say; also the longest that a batch may take, whatever its completion_window"`
 	QueueDepthPerTenant int           `yaml:"queue_depth_per_tenant" help:"batch requests of one tenant that wait here at once, on their connections"`
 	MaxFile             Size          `yaml:"max_file" help:"largest file that may be uploaded"`
 	MaxFilesPerTenant   int           `yaml:"max_files_per_tenant" help:"uploaded files of one tenant that are kept at once"`
@@ -54,6 +54,9 @@ func (k *checker) batch() {
 	}
 	if b.Lease < minLease {
 		k.wrong(at+".lease", "write 1s or more", "%v is below %v: it could not be renewed in time", b.Lease, minLease)
+	}
+	if b.Enabled && k.Redis.Mode == ModeEmbedded {
+		k.warn(at+".enabled", "set redis.mode and the address of a Redis", "files and jobs are lost when this process ends: the embedded store keeps nothing")
 	}
 	if !b.Enabled {
 		for _, name := range []string{"max_file", "max_files_per_tenant", "max_jobs_per_tenant", "workers", "lease", "retention"} {
