@@ -46,6 +46,8 @@ const (
 	importerWorkers = 32
 	// heldAtOnce is how many requests of one tenant are held at once.
 	heldAtOnce = 500
+	// heldGap is between the first of them: nobody opens all connections at an instant.
+	heldGap = 2 * time.Millisecond
 	// jobTokens is the size of jobs where it does not matter.
 	jobTokens = 100
 	// pollBatch is the pause between two looks at a batch.
@@ -204,7 +206,10 @@ func (d *desk) hold(ctx context.Context, w bench.Work, handed func()) (done, dou
 			}
 		})
 	}
-	for range w.Jobs {
+	for i := range w.Jobs {
+		if i < atOnce {
+			pause(ctx, heldGap)
+		}
 		select {
 		case jobs <- struct{}{}:
 		case <-ctx.Done():
