@@ -185,7 +185,7 @@ func TestPositionsAndShares(t *testing.T) {
 			t.Errorf("%v: %v", c.at, !c.ok)
 		}
 	}
-	if !near([]int{15, 16, 21}) || near([]int{15, 16, 22}) || near([]int{1, 2}) {
-		t.Error("near is wrong about the places of durable jobs")
+	if !together([]int{15, 16, 21}) || together([]int{15, 16, 22}) || together([]int{1, 2}) {
+		t.Error("together is wrong about the places of durable jobs")
 	}
 }

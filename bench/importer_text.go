@@ -22,7 +22,7 @@ func (r Importer) Goals() []Goal {
 	got := func(format string, args ...any) string { return fmt.Sprintf(format, args...) }
 	want, turns := "2nd, 4th, 6th", alternate
 	if r.Path == "durable" {
-		want, turns = "within 6 places", near
+		want, turns = "within 6 places", together
 	}
 	return []Goal{
 		{"three jobs behind a backlog", want, got("%v", r.Positions), turns(r.Positions)},
@@ -47,10 +47,10 @@ func alternate(at []int) bool {
 	return at[1]-at[0] == 2 && at[2]-at[1] == 2
 }
 
-// near reports whether a tenant's starts were every second one or so, once its turn had
+// together reports whether a tenant's starts were every second one or so, once its turn had
 // come. Durable jobs are claimed in turn, but those claimed before run first, and which
 // of those claimed one after the other starts first is chance.
-func near(at []int) bool { return len(at) == 3 && at[2]-at[0] <= 6 }
+func together(at []int) bool { return len(at) == 3 && at[2]-at[0] <= 6 }
 
 // WriteJSON writes the report as one line.
 func (r Importer) WriteJSON(w io.Writer) error {
