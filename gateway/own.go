@@ -9,6 +9,8 @@ func (g *Gateway) serveOwn(x *exchange, r *http.Request) bool {
 	switch {
 	case t != nil:
 		g.serveTurn(x, r, t)
+	case x.asksRealtime(r):
+		g.serveRealtime(x, r)
 	case x.asksModels(r):
 		g.serveModels(x, r)
 	default:
