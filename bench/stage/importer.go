@@ -59,7 +59,12 @@ var importerQuota = bench.QuotaRate{Limit: 600, Per: 6 * time.Second}
 
 // RunImporter has one tenant bring very many jobs to a fleet that small tenants and
 // interactive requests use, too.
-func RunImporter(ctx context.Context, o ImporterOptions) (r bench.Importer, err error) {
+func RunImporter(ctx context.Context, o ImporterOptions) (bench.Importer, error) {
+	return o.run(ctx, o.load())
+}
+
+// run runs so much load.
+func (o ImporterOptions) run(ctx context.Context, load bench.ImporterLoad) (r bench.Importer, err error) {
 	quota := bench.QuotaConfig{Requests: importerQuota}
 	// Answers take long enough that a few milliseconds of this machine's do not count.
 	provider, err := bench.StartUpstream("127.0.0.1:0", bench.ProviderConfig{
@@ -69,7 +74,6 @@ func RunImporter(ctx context.Context, o ImporterOptions) (r bench.Importer, err 
 		return r, err
 	}
 	defer provider.Close()
-	load := o.load()
 	s := setting{
 		run: strings.ToLower(rand.Text()[:8]), scope: "replica", provider: provider.URL,
 		limit:  bench.LimitReport{Dimension: "model", Requests: 1e6, PerS: 1, Burst: 1e6}, // the provider's quota decides
