@@ -20,6 +20,9 @@ GOTEST := go test $(if $(RACE),-race)
 # Tests of whole fleets measure time, so they run one after the other, after all others.
 FLEETS := ./bench/stage ./cmd/headway ./cmd/headway-bench ./deploy/fleettest ./deploy/consoletest
 
+# What the tests of the console need besides.
+BROWSER := $(if $(PKG),$(if $(findstring console,$(PKG)),chromium node=nodejs npm),chromium node=nodejs npm)
+
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -30,8 +33,8 @@ build: ## build bin/headway and bin/headway-bench
 
 .PHONY: test
 test: ## all tests, none skipped; installs redis-server, chromium and what else is missing (RACE=1: under the race detector; PKG=./x/...: only these)
-	@deploy/need redis-server chromium node=nodejs npm $(if $(RACE),gcc=build-essential)
-	@$(MAKE) deploy/consoletest/node_modules/axe-core/axe.min.js
+	@deploy/need redis-server $(BROWSER) $(if $(RACE),gcc=build-essential)
+	@$(if $(BROWSER),$(MAKE) deploy/consoletest/node_modules/axe-core/axe.min.js)
 ifdef PKG
 	$(GOTEST) $(PKG)
 else

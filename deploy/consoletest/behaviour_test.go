@@ -63,6 +63,14 @@ func queueing(t *testing.T, id string) bool {
 	return on
 }
 
+// settle makes the workspace acme what it is at first.
+func settle(t *testing.T) {
+	t.Helper()
+	if status, doc := api(t, replicas.open, http.MethodPatch, "/api/workspaces/acme", "", `{"name": "Acme research", "inference_queueing_enabled": true}`); status != http.StatusOK {
+		t.Fatalf("PATCH: %d %v", status, doc)
+	}
+}
+
 // signIn types a credential into the page that asks for one.
 func (tb *tab) signIn(credential string) {
 	tb.t.Helper()
@@ -104,6 +112,7 @@ func TestLiveNumbersMoveAndNothingElseDoes(t *testing.T) {
 
 // An owner sets the switch, by mouse and by keyboard, and it holds.
 func TestOwnerFlipsTheSwitch(t *testing.T) {
+	settle(t)
 	tb := visit(t, replicas.closed.ConsoleURL(), wide)
 	tb.expect("401") // before anybody signs in
 	tb.signIn("key-of-web")
@@ -139,6 +148,7 @@ func TestOwnerFlipsTheSwitch(t *testing.T) {
 
 // A member reads, and the pages of operators are closed to it.
 func TestMemberReadsOnly(t *testing.T) {
+	settle(t)
 	tb := visit(t, replicas.closed.ConsoleURL(), wide)
 	tb.expect("401")
 	tb.signIn("key-of-nightly")

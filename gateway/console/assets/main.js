@@ -13,16 +13,17 @@ import * as refusals from "./pages/refusals.js";
 
 const pages = { overview, tenants, queues, agents, workspaces, refusals };
 const histories = { decisions: new History(), tenants: new History() };
-let session = null, page = null, live = null, stream = null, retry = () => {}, wasLost = false, first = true;
+let session = null, page = null, live = null, stream = null, retry = () => {}, wasLost = false, leaving = false, first = true;
 
 // Signing in.
 
-async function begin(value = credential.get()) {
+async function begin() {
+  const value = credential.get();
   let answer;
-  try { answer = await call("/api/session", { as: value }); } catch { return lost(5000, "The replica cannot be reached.", () => begin()); }
+  try { answer = await call("/api/session", { as: value }); } catch { return later("The replica cannot be reached."); }
   if (!answer.ok) {
-    if (answer.status === 401 || answer.status === 403) return ask(value ? answer.body?.error?.message ?? "That is not valid." : "");
-    return lost(5000, `The replica answered ${answer.status}.`, () => begin());
+    if (answer.status === 401 || answer.status === 403) return ask(value || answer.status === 403 ? said(answer) : "");
+    return later(`The replica answered ${answer.status}.`);
   }
   $("banner").hidden = true;
   session = answer.body;
@@ -40,6 +41,15 @@ async function begin(value = credential.get()) {
   else link("live", "Reads every 5 seconds");
   route();
 }
+
+// later begins again after a while.
+function later(why) {
+  const timer = setTimeout(begin, 5000);
+  lost(5000, why, () => { clearTimeout(timer); begin(); });
+}
+
+// said is what an answer says is wrong.
+const said = (answer) => answer.body?.error?.message ?? "That is not valid.";
 
 // ask shows the sign-in page.
 function ask(wrong, cancel = false) {
@@ -64,8 +74,9 @@ $("signin-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const value = $("credential").value.trim();
   const answer = await call("/api/session", { as: value }).catch(() => null);
-  if (!answer?.ok) return ask(answer ? answer.body?.error?.message ?? "That is not valid." : "The replica cannot be reached.", !$("signin-cancel").hidden);
+  if (!answer?.ok) return ask(answer ? said(answer) : "The replica cannot be reached.", !$("signin-cancel").hidden);
   credential.set(value);
+  live = null; // it may be more than who signs in may see
   $("credential").value = "";
   if (answer.body.kind === "key") location.hash = "#/workspaces";
   page = null;
@@ -128,6 +139,7 @@ function follow() {
 
 function connected() {
   first = true;
+  leaving = false;
   $("banner").hidden = true;
   link("live", "Live");
   if (wasLost) hear("Connected again");
@@ -135,6 +147,7 @@ function connected() {
 }
 
 function lost(wait, why, again = () => retry()) {
+  if (leaving) why = "This replica is shutting down.";
   link("lost", `Trying again in ${Math.ceil(wait / 1000)} s`);
   text($("banner-title"), "Not connected.");
   text($("banner-text"), live ? `${why} What you see is of ${clock(live.overview.at)}.` : why);
@@ -150,6 +163,7 @@ function link(state, words) {
 
 function take(name, data) {
   if (name === "draining") {
+    leaving = true;
     hear("This replica is shutting down");
     return;
   }
