@@ -18,6 +18,7 @@ server: {admin_token: admin-secret}
 keys:
   - {id: a, key: secret-a, user: ann, team: acme}
   - {id: free, key: secret-free, user: fred}
+  - {id: late, key: secret-late, user: lara, batch: true}
 upstreams:
   - {name: own, url: "http://upstream.test", models: [gpt-4o, small], slots: 4}
   - {name: rented, url: "http://upstream.test", models: [gpt-4o, large], throttle: {enabled: true, max_wait: 3s}}
@@ -61,6 +62,7 @@ func TestExplain(t *testing.T) {
 		{"too large for ever", Question{KeyID: "a", Model: "large", Tokens: 1000}, "429 exceeds_burst by the user limit on tokens, for ever", nil},
 		{"exempt", Question{KeyID: "free", Model: "large", Tokens: 1000}, "Would be admitted while", []string{`"exempt":["requests","tokens"]`, `"class":"inflight"`}},
 		{"raw key", Question{RawKey: "secret-a", Model: "large", Batch: true}, "Would be admitted while", []string{`"key":"a"`, "batch: in turn by cost, while more than 20 %"}},
+		{"a key for batch work", Question{KeyID: "late", Model: "large"}, "Would be admitted while", []string{"batch: in turn by cost", `"class":"tokens","limit":1000,"per_s":360000000,"burst":1000,"cost":512,"refused":"queued"`}},
 		{"unknown model", Question{KeyID: "a", Model: "other"}, `404 model_not_found: no upstream of the route serves "other".`, nil},
 		{"opaque", Question{KeyID: "a", Path: "/plain/x", Tokens: 5}, "Would be admitted while", []string{`"total":0`, "of kind http"}},
 	} {

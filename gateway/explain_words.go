@@ -67,7 +67,7 @@ func (p *preview) pacing(up *upstream) string {
 	switch {
 	case !up.Throttle.Enabled:
 		return ""
-	case p.question.Batch:
+	case p.request.Batch:
 		return fmt.Sprintf("batch: in turn by cost, while more than %.0f %% of the quota is left", 100*up.Throttle.Reserve)
 	}
 	return fmt.Sprintf("waits up to %v for the provider's quota", up.Throttle.MaxWait)
