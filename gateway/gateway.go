@@ -115,6 +115,7 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 	var errs [3]error
 	g.metrics, errs[0] = newMetrics(opts.Registerer, opts.Build)
 	g.pace, errs[1] = pace.NewSet(opts.Registerer)
+	g.pace.OnExpired(g.expired)
 	if wrong == nil {
 		g.tables.Store(t)
 		errs[2] = g.openAgents(cfg)

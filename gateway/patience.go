@@ -72,3 +72,9 @@ func (x *exchange) want(up *upstream, j job, now bool) pace.Want {
 	}
 	return w
 }
+
+// expired notes batch work whose deadline has passed at a provider. Its caller is
+// told so, too.
+func (g *Gateway) expired(e pace.Expired) {
+	g.log.Info("gateway: batch request expired", "upstream", e.Upstream, "tenant", e.Tenant, "waited", e.Waited)
+}

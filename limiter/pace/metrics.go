@@ -110,18 +110,20 @@ func (m *metrics) serve(w *waiter, cost float64) {
 func (p *Pacer) refuse(w *waiter, r *Refused) {
 	p.count(p.set.metrics.refused, w.Class, r.Why)
 	if r.Cause == Full {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.set.metrics.full.WithLabelValues(p.upstream).Inc()
+		p.set.metrics.full.WithLabelValues(p.name()).Inc()
 	}
+}
+
+// name is that of p's upstream, as it is now.
+func (p *Pacer) name() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.upstream
 }
 
 // count counts a wait or a refusal.
 func (p *Pacer) count(c *prometheus.CounterVec, class throttle.Class, why throttle.Why) {
-	p.mu.Lock()
-	upstream := p.upstream
-	p.mu.Unlock()
-	c.WithLabelValues(upstream, priorities[class], string(why)).Inc()
+	c.WithLabelValues(p.name(), priorities[class], string(why)).Inc()
 }
 
 // answered counts what a response said.

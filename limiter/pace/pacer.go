@@ -128,7 +128,7 @@ func (p *Pacer) joinLocked(w *waiter, now time.Time) *Refused {
 		return nil
 	}
 	late, ok := p.backlog.push(now, w)
-	p.expireLocked(now, late)
+	p.expireLocked(late)
 	if !ok {
 		return &Refused{Verdict: p.lastLocked(), Cause: Full}
 	}
@@ -172,10 +172,13 @@ func (p *Pacer) wait(ctx context.Context, w *waiter, v throttle.Verdict) (*Run, 
 // give gives up: w has left its line, last told v.
 func (p *Pacer) give(w *waiter, v throttle.Verdict) error {
 	r := &Refused{Verdict: v}
+	p.refuse(w, r)
 	if w.Class == throttle.Batch {
 		r.Cause = Late
+		if f := p.set.expired.Load(); f != nil {
+			(*f)(Expired{Upstream: p.name(), Tenant: w.Tenant, Waited: time.Since(w.since)})
+		}
 	}
-	p.refuse(w, r)
 	return r
 }
 
@@ -224,7 +227,7 @@ func (p *Pacer) firstLocked(now time.Time) *waiter {
 		return p.line[0]
 	}
 	w, late := p.backlog.first(now)
-	p.expireLocked(now, late)
+	p.expireLocked(late)
 	return w
 }
 
@@ -243,14 +246,14 @@ func (p *Pacer) startLocked(w *waiter, now time.Time) {
 func (p *Pacer) dropLocked(w *waiter, now time.Time) {
 	if w.Class == throttle.Batch && !w.Now {
 		p.backlog.remove(w)
-		p.expireLocked(now, []*waiter{w})
+		p.expireLocked([]*waiter{w})
 	}
 	p.leaveLocked(w, now)
 }
 
 // expireLocked tells those that have left the backlog because they are late, each
 // once.
-func (p *Pacer) expireLocked(now time.Time, late []*waiter) {
+func (p *Pacer) expireLocked(late []*waiter) {
 	for _, w := range late {
 		if w.late {
 			continue
@@ -258,9 +261,6 @@ func (p *Pacer) expireLocked(now time.Time, late []*waiter) {
 		w.late = true
 		w.nudge()
 		p.set.metrics.expired.WithLabelValues(p.upstream).Inc()
-		if f := p.set.expired.Load(); f != nil {
-			(*f)(Expired{Upstream: p.upstream, Tenant: w.Tenant, Waited: now.Sub(w.since)})
-		}
 	}
 }
 

@@ -68,7 +68,7 @@ type Expired struct {
 	Waited   time.Duration
 }
 
-// OnExpired has f called for each. f must not block, nor call the Set.
+// OnExpired has f called for each, by the goroutine of its request.
 func (s *Set) OnExpired(f func(Expired)) { s.expired.Store(&f) }
 
 // Drain turns away those who wait, and from now on who would have to.
