@@ -22,6 +22,10 @@
 // What is worked out from the configuration stands in one value (tables.go) that
 // a request keeps from its first byte to its last.
 //
+// Some paths have a way of their own (own.go): turns, which take several of these
+// ways one after the other (turn.go); realtime sessions, whose utterances each take a
+// slot (realtime.go); and the list of models (models.go).
+//
 // # Upstreams in order
 //
 // A route may list upstreams. Which of them takes a request is decided after
@@ -77,8 +81,8 @@
 //
 // # What callers are told
 //
-// Errors have the shape of OpenAI's API, so that its SDKs raise their own
-// exceptions. 429 means the caller's own limit, 503 that Headway cannot serve
+// Errors have the shape of OpenAI's API, or of Anthropic's to its callers
+// (anthropic.go), so that SDKs raise their own exceptions. 429 means the caller's own limit, 503 that Headway cannot serve
 // right now. Retry-After is in whole seconds, rounded up: a caller that sleeps
 // exactly so long and retries alone is admitted. Callers are told the levels
 // of their own API key's buckets and no others: a level of a shared bucket

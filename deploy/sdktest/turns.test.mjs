@@ -60,6 +60,7 @@ before(async () => {
   const file = join(dir, 'headway.yaml');
   await writeFile(file, `
 server: {listen: "127.0.0.1:0", admin_listen: "127.0.0.1:0"}
+redis: {timeout: 2s} # on a busy machine
 keys: [{id: a, key: sk-a, user: ann}, {id: b, key: sk-b, user: bob}]
 upstreams: [{name: agent, url: "${url}", slots: 1, models: [hold, tool, broken]}]
 routes: [{path: /v1/*, upstream: agent}]
