@@ -150,11 +150,11 @@ func TestUnreadable(t *testing.T) {
 		patch(t, sets[0], "bolt", `{"zero_data_retention": false, "published": true}`)
 		time.Sleep(time.Second)
 		links[1].Cut()
-		time.Sleep(unknownAfter / 2)
+		time.Sleep(time.Second)
 		if sets[1].Queues("acme") {
 			t.Error("a moment without Redis has made a replica forget")
 		}
-		time.Sleep(unknownAfter)
+		time.Sleep(1500 * time.Millisecond)
 		if s := sets[1]; !s.Queues("acme") || keeps(s, "acme") || !keeps(s, "bolt") {
 			t.Errorf("cut off: queues %v, may keep %v and %v", s.Queues("acme"), keeps(s, "acme"), keeps(s, "bolt"))
 		}
@@ -181,6 +181,44 @@ func TestUnreadable(t *testing.T) {
 
 func third(_ Document, err error) error             { return err }
 func fourth(_ Document, _ []Field, err error) error { return err }
+
+// Versions that begin anew are no reason to take one content for another.
+func TestEverythingBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sets, _, b := bubbled(t, 1)
+		before, err := sets[0].Get(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sets[0].Close()
+		b.Redis.FlushAll()
+		s := replica(t, openStore(t, redisstore.Options{Address: storetest.BubbleAddress, DialCtxFn: b.Link().Dial}), seeds)
+		time.Sleep(time.Second)
+		d, err := s.Get(t.Context(), "acme")
+		if err != nil || d.Version != before.Version || d.ETag() == before.ETag() {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+// What could not be created at once is created later.
+func TestCreationIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := storetest.NewBubble(t)
+		store := &counted{Redis: openStore(t, redisstore.Options{Address: storetest.BubbleAddress, DialCtxFn: b.Link().Dial})}
+		store.readOnly.Store(true)
+		s := replica(t, store, seeds)
+		time.Sleep(time.Second)
+		if d, err := s.Get(t.Context(), "bolt"); err != nil || d.Version != 0 || d.Queues() || s.MayKeep("bolt") == nil {
+			t.Errorf("%+v, %v", d, err)
+		}
+		store.readOnly.Store(false)
+		time.Sleep(time.Second)
+		if d, err := s.Get(t.Context(), "bolt"); err != nil || d.Version != 1 || s.Queues("bolt") {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
 
 // Redis comes back empty: the fleet puts back what it knows, once.
 func TestRedisLosesEverything(t *testing.T) {
@@ -255,7 +293,7 @@ func TestForeignText(t *testing.T) {
 // A patch that changes nothing writes nothing; the list of changes is bounded.
 func TestChangesAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sets, _, _ := bubbled(t, 1)
+		sets, _, b := bubbled(t, 1)
 		s := sets[0]
 		for range 3 {
 			if d := patch(t, s, "bolt", `{"zero_data_retention": true}`); d.Version != 1 {
@@ -274,20 +312,27 @@ func TestChangesAreListed(t *testing.T) {
 		if list, err = s.Changes(t.Context(), "bolt"); err != nil || len(list) != keptChanges || list[0].Version != 122 || list[99].Version != 23 {
 			t.Errorf("%d changes, %v", len(list), err)
 		}
+		if kept, err := b.Redis.List(changesKey + "bolt"); err != nil || len(kept) != keptChanges {
+			t.Errorf("%d changes are kept, %v", len(kept), err)
+		}
 		if _, err := s.Changes(t.Context(), "nobody"); !errors.Is(err, ErrUnknown) {
 			t.Error(err)
 		}
 	})
 }
 
-// counted counts calls.
+// counted counts calls, and refuses to write if it is told so.
 type counted struct {
 	Redis
-	calls atomic.Int64
+	calls    atomic.Int64
+	readOnly atomic.Bool
 }
 
 func (c *counted) Eval(ctx context.Context, script lua.Script, keys []string, args ...string) ([]any, error) {
 	c.calls.Add(1)
+	if script.Name == lua.WorkspaceWrite.Name && c.readOnly.Load() {
+		return nil, limiter.ErrUnavailable
+	}
 	return c.Redis.Eval(ctx, script, keys, args...)
 }
 
