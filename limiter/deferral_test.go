@@ -323,6 +323,21 @@ func TestReconfigureDeferred(t *testing.T) {
 	})
 }
 
+// When a large one leaves, those behind it need not wait for its cost.
+func TestDeferredAfterALargeOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, budget(&limiter.Rate{Limit: 10, Per: time.Second, Burst: 100}))
+		r.must(tokens("a", 100)).Done(limiter.Outcome{Tokens: 100})
+		a := r.arrivals()
+		ctx, leave := context.WithCancel(t.Context())
+		a.comes(ctx, "large", tokens("a", 90))
+		a.comes(t.Context(), "small", tokens("a", 5))
+		time.Sleep(time.Second)
+		leave()
+		a.want(t, "large context canceled 1s", "small 1s")
+	})
+}
+
 // A store that hiccups costs nobody its place; one that is out ends the wait.
 func TestDeferredBearsAHiccup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -465,6 +480,21 @@ func TestBatchDepth(t *testing.T) {
 		a.comes(t.Context(), "b", mayWait("b", 10, time.Hour))
 		a.want(t, "a2 queue_full 0s", "a0 100ms", "a1 200ms", "b 1s")
 	})
+	// A queue of those that have expired, and have not left yet, refuses nobody.
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := budget(&limiter.Rate{Limit: 1, Per: time.Second, Burst: 10})
+			cfg.BatchDepth = 2
+			r := newRig(t, cfg)
+			r.must(tokens("a", 10)).Done(limiter.Outcome{Tokens: 10})
+			a := r.arrivals()
+			a.comes(t.Context(), "late", mayWait("a", 9, time.Second))
+			a.comes(t.Context(), "later", mayWait("a", 9, time.Second))
+			time.Sleep(time.Second)
+			a.comes(t.Context(), "new", mayWait("a", 2, time.Hour))
+			a.want(t, "late deadline_exceeded 1s", "later deadline_exceeded 1s", "new 2s")
+		})
+	}
 }
 
 // The names of the series, and that nothing is left in them.

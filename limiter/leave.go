@@ -26,7 +26,9 @@ func (s *lines) leaveLocked(w *waiter) {
 		}
 	}
 	w.line.departLocked(w)
+	w.line.liftLocked(w, s.manner)
 	w.state = outside
+	s.members.remove(w)
 	s.total--
 	if s.depth[w.tenant.ID]--; s.depth[w.tenant.ID] <= 0 {
 		delete(s.depth, w.tenant.ID)
@@ -37,6 +39,18 @@ func (s *lines) leaveLocked(w *waiter) {
 func (ln *line) departLocked(w *waiter) {
 	if ln.accounts != nil {
 		ln.accounts.leave(w.tenant)
+	}
+}
+
+// liftLocked ends the rest of a line if it was for the cost of w, who leaves: others
+// may cost less.
+func (ln *line) liftLocked(w *waiter, m manner) {
+	if ln.restFor != w {
+		return
+	}
+	if ln.restFor = nil; m != fair { // there all turns cost the same
+		ln.restTill = time.Time{}
+		ln.queue.hold(time.Time{})
 	}
 }
 
@@ -61,6 +75,7 @@ func (s *lines) again(w *waiter, at place) Reason {
 	if own {
 		ln.window = 1
 		s.restLocked(ln, now, at.wait)
+		ln.restFor = w
 	}
 	if w.state == asking {
 		s.answeredLocked(w)

@@ -55,6 +55,7 @@ func New(cfg Config, store Store, fl Fleet) (*Limiter, error) {
 	l.deferred = newLines(deferral, &cfg, l.store, fleet.Solo(""), l.metrics.held.of(deferral))
 	l.batch = newLines(batch, &cfg, l.store, fleet.Solo(""), l.metrics.held.of(batch))
 	l.lines.past, l.batch.after = l.deferred, []*lines{l.lines, l.deferred}
+	l.batch.members = members{}
 	l.adopt(&cfg)
 	l.stopped.Go(l.publish)
 	return l, nil

@@ -41,6 +41,7 @@ type lines struct {
 	demandOf func(Request) *demand // by it
 	byBucket map[BucketID]*line
 	depth    map[ID]int // waiters by tenant; no entry is zero
+	members  members    // the same one by one, of batch work; nil: nobody needs to know
 	total    int        // waiters, the sum of depth
 	asking   int        // waiters asking the store now, <= cfg.MaxInFlight
 	starved  []*line    // lines that had a ready waiter but no room to ask, oldest first
@@ -58,6 +59,7 @@ type line struct {
 	asking   int         // its waiters asking now, <= window
 	window   int         // how many may ask at once, 1..cfg.MaxInFlight
 	restTill time.Time   // the bucket has nothing before
+	restFor  *waiter     // whose cost it will hold then
 	starving bool        // stands in lines.starved
 	timer    *time.Timer // pumps when somebody becomes ready
 	headway  headway
@@ -135,7 +137,9 @@ func (s *lines) join(w *waiter, at place) Reason {
 	if ln.turns != nil {
 		ln.turns.busy = now
 	}
+	s.makeRoomLocked(w.tenant.ID, now)
 	reason := s.boundLocked(w, now)
+	s.members.add(w)
 	s.depth[w.tenant.ID]++
 	s.total++
 	if reason != "" {
@@ -217,6 +221,7 @@ func (s *lines) enterLocked(ln *line, w *waiter, now time.Time, at place) {
 	}
 	if at.wait > 0 {
 		s.restLocked(ln, now, at.wait)
+		ln.restFor = w
 	}
 	w.notBefore = time.Time{} // a narrower bucket of its own tells on its turn
 	s.locateLocked(w, now)

@@ -240,6 +240,40 @@ func (s *lines) earlierLocked(w *waiter, now time.Time) (other *line) {
 	return other
 }
 
+// members are waiters by tenant. The nil members remember nobody.
+type members map[ID]map[*waiter]struct{}
+
+func (m members) add(w *waiter) {
+	if m == nil {
+		return
+	}
+	if m[w.tenant.ID] == nil {
+		m[w.tenant.ID] = map[*waiter]struct{}{}
+	}
+	m[w.tenant.ID][w] = struct{}{}
+}
+
+func (m members) remove(w *waiter) {
+	if delete(m[w.tenant.ID], w); len(m[w.tenant.ID]) == 0 {
+		delete(m, w.tenant.ID)
+	}
+}
+
+// makeRoomLocked has batch work of a tenant leave whose deadline has passed, where its
+// queue is full: each does so by itself, but perhaps not yet, and must not refuse
+// one that lives.
+func (s *lines) makeRoomLocked(tenant ID, now time.Time) {
+	if s.members == nil || s.depth[tenant] < s.cfg.MaxQueueDepthPerTenant {
+		return
+	}
+	for w := range s.members[tenant] {
+		if w.state == queued && !now.Before(w.deadline) {
+			s.leaveLocked(w) // its timer has it say why
+			s.pumpLocked(w.line, now)
+		}
+	}
+}
+
 // freed has those look again who wait for slots that have become free here.
 func (s *lines) freed(slots []SlotID) {
 	if len(slots) == 0 {
