@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"crypto/tls"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,37 @@ func TestArguments(t *testing.T) {
 			"100 9 1 1000000 2 0 7 4 101 10 1 1000000 1 0 7 5"
 		if got := strings.Join(args, " "); got != want {
 			t.Errorf("arguments\n%s, want\n%s", got, want)
+		}
+		gs.reset()
+	}
+}
+
+// TestPart: groups that are too small go as single calls, in the order in which
+// they came, and no decision is lost or sent twice.
+func TestPart(t *testing.T) {
+	gs := &groups{}
+	for round := range 3 { // buffers are reused
+		var want, got []int64
+		for i, buckets := range []int{1, 2, 1, 3, 2, 1, 2, 2} { // 3 of one bucket, 4 of two, 1 of three
+			c := newCall()
+			c.ask(limiter.Take{Charges: make([]limiter.Charge, buckets)}, "beef", 10_000)
+			c.seq = int64(i)
+			gs.add(c)
+		}
+		gs.part()
+		sizes := []int{}
+		for _, g := range gs.all() {
+			sizes = append(sizes, len(g.calls))
+			for _, c := range g.calls {
+				got = append(got, c.seq)
+				if c.shape() != g.shape {
+					t.Errorf("round %d: call %d is in a group of shape %+v", round, c.seq, g.shape)
+				}
+			}
+		}
+		want = []int64{0, 2, 5, 1, 4, 6, 7, 3}
+		if !slices.Equal(got, want) || !slices.Equal(sizes, []int{1, 1, 1, 4, 1}) {
+			t.Errorf("round %d: calls %v in groups of %v, want %v in groups of [1 1 1 4 1]", round, got, sizes, want)
 		}
 		gs.reset()
 	}

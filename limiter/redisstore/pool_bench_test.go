@@ -36,16 +36,24 @@ const roundCalls = 40
 // in µs, from INFO commandstats: the network and this process don't count.
 func (p *poolBench) cost(n int, command ...string) float64 {
 	p.Helper()
-	name := strings.ToLower(command[0])
+	return p.costs(n, func(int) []string { return command })
+}
+
+// costs does so for commands that differ.
+func (p *poolBench) costs(n int, command func(i int) []string) float64 {
+	p.Helper()
+	name := ""
 	p.do("CONFIG", "RESETSTAT")
-	for range n {
-		if err := p.conn.Send(command...); err != nil {
+	for i := range n {
+		c := command(i)
+		name = strings.ToLower(c[0])
+		if err := p.conn.Send(c...); err != nil {
 			p.Fatal(err)
 		}
 	}
 	for range n {
 		if _, err := p.conn.Receive(); err != nil {
-			p.Fatalf("%v: %v", command, err)
+			p.Fatalf("%s: %v", name, err)
 		}
 	}
 	for line := range strings.Lines(p.do("INFO", "commandstats").(string)) {
