@@ -93,7 +93,9 @@
 // response 3 MiB. Answers name the bound. Uploads live for batch.retention from their arrival,
 // or as long as a batch needs them; everything of a batch for as long from its end; one
 // that never ends cannot be, for it has a deadline. All keys have one tag, so one
-// master of a cluster keeps them; a claim takes it about 20 µs and 10 commands per job.
+// master of a cluster keeps them. A job takes it about 0.2 ms of processor time, 65 µs for its part of a
+// claim of eight and 120 µs for its result (redis-server 7.0, 4,000 jobs of 4 tenants), so
+// one server is good for some thousand jobs a second.
 //
 // # Leaving
 //
