@@ -422,6 +422,7 @@ func TestBatchTakesTurnsAtALimit(t *testing.T) {
 			synctest.Wait()
 		}
 		all.Wait()
+		t.Logf("served by a limit of 100 a second in 100 s: %v", served)
 		if total := served["large"] + served["small"] + served["heavy"]; total < 9700 || total > 10_100 {
 			t.Errorf("%v: %d tokens in 100s of 100 a second", served, total)
 		}

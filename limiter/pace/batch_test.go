@@ -94,11 +94,13 @@ func TestSharesByCost(t *testing.T) {
 	now := time.Now()
 	b := crowd(t, now, 2000, job{"large", 1000, 1}, job{"small", 100, 1})
 	served := serve(t, &b, now, 1100)
+	t.Logf("large against small: %v", served)
 	if got := float64(served["large"]) / float64(served["small"]); got < 0.98 || got > 1.02 {
 		t.Errorf("%v: large ones got %.3f times of small ones", served, got)
 	}
 	b = crowd(t, now, 4000, job{"heavy", 100, 3}, job{"light", 100, 1})
 	served = serve(t, &b, now, 2000)
+	t.Logf("weight 3 against 1: %v", served)
 	if got := float64(served["heavy"]) / float64(served["light"]); got < 2.95 || got > 3.05 {
 		t.Errorf("%v: weight 3 got %.3f times of weight 1", served, got)
 	}
