@@ -127,6 +127,7 @@ type agent struct {
 	cancel  context.CancelFunc // of its probes; nil: none
 	calling bool               // a call for turns is under way
 	calls   uint64             // calls begun
+	freed   bool               // one was freed here since that call began, unknown to it
 	claimed bool               // the store has a claim of ours
 	next    time.Time          // no call before, unless somebody has to know
 	failing error              // of the last call; nil: it was answered

@@ -11,8 +11,9 @@ import (
 // served here.
 type alone struct {
 	since  time.Time
-	had    int     // slots held here when it began
-	v      float64 // virtual time: the greatest start tag served
+	back   time.Time // when the store had answered again; zero: it has not
+	had    int       // slots held here when it began
+	v      float64   // virtual time: the greatest start tag served
 	finish map[limiter.ID]float64
 }
 
@@ -37,17 +38,58 @@ func (o *alone) turn(tenant limiter.ID, weight float64, granted bool) (finish, s
 // of its oldest word, and as much for others to notice.
 const heardAll = time.Second
 
+// settling is for how long after it is back the store may count too little: until all
+// replicas have told it what they hold.
+const settling = 2 * time.Second
+
+// roomLocked is how many slots of a this replica may take besides, as far as the store
+// does not decide that: within its share, and see mayGrowLocked.
+func (s *Set) roomLocked(a *agent, now time.Time) int {
+	if a.alone == nil {
+		return a.Slots
+	}
+	most := a.Slots / s.divisor()
+	if !s.mayGrowLocked(a, now) {
+		most = min(most, a.alone.had)
+	}
+	return max(0, most-a.held)
+}
+
+// divisor is by how many slots are divided.
+func (s *Set) divisor() int {
+	if s.replicas == nil {
+		return 1
+	}
+	return max(1, s.replicas())
+}
+
+// orderBy changes between the order of the fleet and one of this replica alone, whose
+// tags mean nothing to each other.
+func (a *agent) orderBy(local bool, now time.Time) {
+	switch {
+	case local && a.alone == nil:
+		a.alone = &alone{since: now, had: a.held}
+	case local && !a.alone.back.IsZero(): // and is out again
+		a.alone.back, a.alone.v, a.alone.finish = time.Time{}, 0, nil
+	case !local && a.alone != nil && a.alone.back.IsZero():
+		a.alone.back = now
+	case !local && a.alone != nil && now.Sub(a.alone.back) > settling:
+		a.alone = nil
+		return
+	default:
+		return
+	}
+	a.order.Forget()
+}
+
 // mayGrowLocked reports whether this replica may hold more slots of a than when the
 // store went out, within its share. Others may have held more than their shares then,
 // and go on until these requests end. So it may once none does: as each replica says
 // of itself, or when no request that ran can run any more.
 func (s *Set) mayGrowLocked(a *agent, now time.Time) bool {
-	n := 1
-	if s.replicas != nil {
-		n = s.replicas()
-	}
+	n := s.divisor()
 	since := now.Sub(a.alone.since)
-	if n <= 1 || s.longest > 0 && since > s.longest {
+	if n == 1 || s.longest > 0 && since > s.longest {
 		return true
 	}
 	if s.fleet == nil || since <= heardAll {

@@ -62,6 +62,6 @@ func (s *Slot) end(judge func(*agent, time.Time)) {
 	a.held--
 	a.hold += time.Duration(weightOfOne * float64(max(now.Sub(s.since), time.Millisecond)-a.hold))
 	judge(a, now)
-	a.next = now // nobody else knows of it
+	a.next, a.freed = now, a.calling // nobody else knows of it
 	s.set.turnLocked(a, now)
 }

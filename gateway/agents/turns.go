@@ -69,12 +69,13 @@ func (s *Set) pumpLocked(a *agent, now time.Time) {
 	if !some && !a.claimed {
 		return
 	}
-	if some && a.next.After(now) && (a.failing != nil || !a.order.Fresh() && !a.pressed()) {
+	idle := a.failing != nil || s.roomLocked(a, now) == 0 || !a.order.Fresh() && !a.pressed()
+	if some && a.next.After(now) && idle {
 		a.timer.Reset(a.next.Sub(now))
 		return
 	}
 	bids := s.bidsLocked(a, now)
-	if some && len(bids) == 0 {
+	if some && len(bids) == 0 && a.alone == nil {
 		return // they all bid elsewhere, and are heard of soon
 	}
 	a.calling = true
@@ -96,6 +97,7 @@ func (s *Set) bidsLocked(a *agent, now time.Time) []*waiter {
 	if a.health.out() {
 		most = 1
 	}
+	most = min(most, s.roomLocked(a, now))
 	for _, o := range s.agents {
 		if o.calling {
 			busy += bidsPerCall + 1
@@ -123,7 +125,7 @@ func (s *Set) callOf(a *agent, bids []*waiter) limiter.Turns {
 	}
 	for i, w := range bids {
 		call.Bids[i] = limiter.Bid{Tenant: w.Tenant, Weight: w.Weight, Cost: 1, Since: a.order.Since(w.itemAt(a))}
-		if a.alone != nil {
+		if a.alone != nil && a.alone.back.IsZero() {
 			call.Bids[i].Since = limiter.Unknown
 		}
 	}
@@ -155,9 +157,12 @@ func (s *Set) call(a *agent, call limiter.Turns, bids []*waiter, trial bool) {
 	switch {
 	case err != nil:
 		a.next = now.Add(retryStore)
-	case v.Wait > 0 && v.Wait != limiter.Never:
+	case v.Wait > 0 && v.Wait != limiter.Never && !a.freed:
 		a.next = now.Add(min(max(v.Wait, pollFloor), pollCeiling))
+	case len(bids) == 0 && a.alone != nil: // it only looks whether the store is back
+		a.next = now.Add(retryStore)
 	}
+	a.freed = false
 	if err == nil {
 		a.orderBy(v.Local, now)
 		for i, w := range bids {
@@ -167,23 +172,11 @@ func (s *Set) call(a *agent, call limiter.Turns, bids []*waiter, trial bool) {
 	s.heardLocked(a, bids, now)
 }
 
-// orderBy changes between the order of the fleet and one of this replica alone, whose
-// tags mean nothing to each other.
-func (a *agent) orderBy(local bool, now time.Time) {
-	if local == (a.alone != nil) {
-		return
-	}
-	a.order.Forget()
-	if a.alone = nil; local {
-		a.alone = &alone{since: now, had: a.held}
-	}
-}
-
 // bidLocked carries out what became of the i-th bid, that of w.
 func (s *Set) bidLocked(a *agent, w *waiter, v limiter.TurnsVerdict, i int, trial bool) {
 	b := v.Bids[i]
-	if v.Local && b.State == limiter.BidGranted && a.held >= a.alone.had && !s.mayGrowLocked(a, time.Now()) {
-		s.store.Settle(limiter.Settlement{Free: []limiter.SlotID{a.slots}, Local: true})
+	if b.State == limiter.BidGranted && s.roomLocked(a, time.Now()) == 0 { // it was not known yet
+		s.store.Settle(limiter.Settlement{Free: []limiter.SlotID{a.slots}, Local: v.Local})
 		b.State, a.next = limiter.BidWaits, time.Now().Add(retryStore)
 	}
 	if v.Local {
