@@ -19,7 +19,7 @@
 -- next_of takes the next job of a tenant; nil: there is none for now.
 local function next_of(tenant)
   local r, q = job_key('r', tenant), job_key('q', tenant)
-  for _ = 1, 16 do -- but those of batches that have ended are left out
+  for _ = 1, 64 do -- but those of batches that have ended are left out
     local job = redis.call('ZRANGEBYSCORE', r, '-inf', job_text(job_now), 'LIMIT', 0, 1)[1]
     if not job then
       break
@@ -31,7 +31,7 @@ local function next_of(tenant)
       return batch, i
     end
   end
-  for _ = 1, 16 do
+  for _ = 1, 64 do
     local batch = redis.call('ZRANGE', q, 0, 0)[1]
     if not batch then
       return
