@@ -31,7 +31,8 @@ type Importer struct {
 	// after they were there, behind a backlog of another tenant.
 	Positions []int `json:"interleave_positions"`
 	// SmallWithin is how many batch starts it took until the last job of the small
-	// tenants had started, as a multiple of what equal turns would have taken.
+	// tenants had started, as a multiple of what equal turns would have taken; 0 if
+	// all had before everybody's jobs were there.
 	SmallWithin float64 `json:"small_within"`
 	// TokenRatio is tokens of a tenant of 1,000-token jobs by those of one of
 	// 100-token jobs, while both had some left.

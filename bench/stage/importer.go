@@ -46,7 +46,8 @@ const (
 	importerWorkers = 32
 	// heldAtOnce is how many requests of one tenant are held at once.
 	heldAtOnce = 500
-	// heldGap is between the first of them: nobody opens all connections at an instant.
+	// heldGap is between the first of them, of all tenants: nobody opens all connections
+	// at an instant.
 	heldGap = 2 * time.Millisecond
 	// jobTokens is the size of jobs where it does not matter.
 	jobTokens = 100
@@ -120,6 +121,7 @@ type desk struct {
 	client  *http.Client
 	targets []string // of replicas
 	turn    atomic.Int64
+	opening sync.Mutex // held while one more connection is opened
 }
 
 // next is a replica, each in its turn.
@@ -212,7 +214,9 @@ func (d *desk) hold(ctx context.Context, w bench.Work, handed func()) (done, dou
 	}
 	for i := range w.Jobs {
 		if i < atOnce {
+			d.opening.Lock()
 			pause(ctx, heldGap)
+			d.opening.Unlock()
 		}
 		select {
 		case jobs <- struct{}{}:
