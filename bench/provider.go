@@ -83,6 +83,7 @@ type Provider struct {
 	ledger *Ledger
 	quota  *quota
 	late   *lateness
+	gate   gate
 	seen   atomic.Uint64 // requests so far: the stream of random numbers each draws from
 }
 
@@ -131,8 +132,9 @@ type exchange struct {
 	rng     *rand.Rand
 	in      input
 	call    *Call
-	fault   Fault // "" for none
-	tokens  int64 // of the completion
+	fault   Fault           // "" for none
+	held    <-chan struct{} // closed when it may be answered; nil: nothing holds it
+	tokens  int64           // of the completion
 }
 
 // serve answers a request that counts.
@@ -218,6 +220,9 @@ func (x *exchange) tenant() string {
 
 func (x *exchange) latency() time.Duration {
 	d := x.cfg.Latency.Duration(x.rng)
+	if x.r.Header.Get(HeaderLatency) == LatencyHeld {
+		x.held = x.holding()
+	}
 	if asked, err := time.ParseDuration(x.r.Header.Get(HeaderLatency)); err == nil {
 		d = min(max(asked, 0), maxLatency)
 	}
@@ -251,6 +256,13 @@ func (x *exchange) cost() int64 {
 
 // sleep waits d, or less if the client leaves; then it is false.
 func (x *exchange) sleep(d time.Duration) bool {
+	if x.held != nil {
+		select {
+		case <-x.held:
+		case <-x.r.Context().Done():
+			return false
+		}
+	}
 	if d <= 0 {
 		return x.r.Context().Err() == nil
 	}

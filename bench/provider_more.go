@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Paths of the model API besides completions and embeddings.
@@ -17,6 +18,35 @@ const (
 	pathMessages  = "/v1/messages"
 	pathSpeech    = "/v1/audio/speech"
 )
+
+// LatencyHeld as HeaderLatency holds a request until Release.
+const LatencyHeld = "held"
+
+// gate is what held requests wait for.
+type gate struct {
+	mu   sync.Mutex
+	open chan struct{} // closed by Release; nil: nobody was held since
+}
+
+// holding returns what is closed by the next Release.
+func (p *Provider) holding() <-chan struct{} {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	if p.gate.open == nil {
+		p.gate.open = make(chan struct{})
+	}
+	return p.gate.open
+}
+
+// Release lets all requests that are held be answered.
+func (p *Provider) Release() {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	if p.gate.open != nil {
+		close(p.gate.open)
+		p.gate.open = nil
+	}
+}
 
 // bytesPerToken is the size of a token of speech.
 const bytesPerToken = 64

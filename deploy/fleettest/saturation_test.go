@@ -87,6 +87,7 @@ type call struct {
 	model   string
 	stream  bool
 	latency time.Duration // of the agent
+	held    bool          // by the agent, until it is released
 }
 
 func (c call) String() string {
@@ -139,6 +140,9 @@ func (c *crew) send(ctx context.Context, q call) (a answer) {
 	req.Header.Set("Authorization", "Bearer "+q.key)
 	req.Header.Set("Content-Type", kind)
 	req.Header.Set(bench.HeaderLatency, q.latency.String())
+	if q.held {
+		req.Header.Set(bench.HeaderLatency, bench.LatencyHeld)
+	}
 	req.Header.Set(bench.HeaderTenant, q.key)
 	a.sent = time.Now()
 	defer func() { a.took = time.Since(a.sent) }()
@@ -170,14 +174,13 @@ func (c *crew) all(calls []call, check func(q call, a answer)) {
 // occupy holds all slots of agent one until the function it returns is called.
 func (c *crew) occupy() (release func()) {
 	c.t.Helper()
-	ctx, cancel := context.WithCancel(c.t.Context())
 	var held sync.WaitGroup
 	for i := range c.slots {
-		q := call{replica: i % len(c.replicas), prefix: "/direct/one", path: "/chat/completions", key: "sk-ann", model: "both", latency: time.Minute}
-		held.Go(func() { c.send(ctx, q) })
+		q := call{replica: i % len(c.replicas), prefix: "/workspaces/patient", path: "/chat/completions", key: "sk-ann", model: "sim", held: true}
+		held.Go(func() { c.served(q, c.send(c.t.Context(), q)) })
 	}
 	eventually(c.t, startTimeout, "all slots are held", func() bool { return c.one.Ledger().Snapshot().Total.InFlight == int64(c.slots) })
-	return func() { cancel(); held.Wait() }
+	return func() { c.one.Release(); held.Wait() }
 }
 
 // scopes are where one can stand, what the workspace there says, and the key that is
@@ -278,7 +281,13 @@ func TestSaturationTable(t *testing.T) {
 
 	// A slot is free: dispatched at once, whatever the workspace says.
 	for _, q := range append(append([]call{}, queueing...), shedding...) {
-		c.served(q, c.send(t.Context(), q))
+		// What the one before held on another replica may be free a moment later.
+		var a answer
+		eventually(t, startTimeout, "a slot is free", func() bool {
+			a = c.send(t.Context(), q)
+			return a.status != http.StatusTooManyRequests
+		})
+		c.served(q, a)
 	}
 	if n := starts(); n != int64(len(queueing)+len(shedding)) {
 		t.Errorf("the agent saw %d requests of %d", n, len(queueing)+len(shedding))
@@ -390,7 +399,9 @@ func TestKilledReplicaGivesItsAgentsBack(t *testing.T) {
 		q := call{replica: 1, path: "/chat/completions", key: "sk-ann", model: "sim"}
 		waits.Go(func() { c.served(q, c.send(t.Context(), q)) })
 	}
-	eventually(t, startTimeout, "others wait", func() bool { return c.replicas[1].metric(t, `headway_agent_waiting{agent="one"}`) == float64(2*c.slots) })
+	eventually(t, startTimeout, "others wait", func() bool {
+		return c.replicas[1].metric(t, `headway_agent_waiting{agent="one"}`) == float64(2*c.slots)
+	})
 	killed := time.Now()
 	c.replicas[0].kill()
 	held.Wait()
