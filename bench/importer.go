@@ -184,14 +184,16 @@ func (l ImporterLoad) interleave(ctx context.Context, p *Provider, r *Importer) 
 	begin := now(p)
 	var few sync.WaitGroup
 	var first error
+	var besides Importer // counts of the few, while r's are of the others
 	var came time.Duration
 	err := l.all(ctx, r, []Work{{backlogTenant, l.Backlog, l.JobTokens, true}}, func() {
 		few.Go(func() {
 			rest(ctx, arrives)
-			first = l.all(ctx, r, []Work{{fewTenant, 3, l.JobTokens, true}}, func() { came = now(p) })
+			first = l.all(ctx, &besides, []Work{{fewTenant, 3, l.JobTokens, true}}, func() { came = now(p) })
 		})
 	})
 	few.Wait()
+	r.Missing, r.Doubled = r.Missing+besides.Missing, r.Doubled+besides.Doubled
 	r.Positions = positions(after(p.Ledger().Starts(), begin), came, fewTenant)
 	return cmp.Or(err, first)
 }
