@@ -9,6 +9,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -201,12 +202,12 @@ func TestFormUsage(t *testing.T) {
 // counted counts what is read of it.
 type counted struct {
 	io.Reader
-	n int
+	n atomic.Int64
 }
 
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p[:min(len(p), 1024)])
-	c.n += n
+	c.n.Add(int64(n))
 	return n, err
 }
 
@@ -237,11 +238,11 @@ func TestAWaitingFormIsNotRead(t *testing.T) {
 				}()
 				synctest.Wait()
 				// What the client and the two ends of the connection buffer comes on top.
-				if most := lookAhead + 64<<10; in.n > most {
-					t.Errorf("%d bytes were read while it waits", in.n)
+				if most := lookAhead + 64<<10; in.n.Load() > int64(most) {
+					t.Errorf("%d bytes were read while it waits", in.n.Load())
 				}
-				if status := <-done; status != http.StatusOK || in.n != len(body) {
-					t.Errorf("answered %d after %d of %d bytes", status, in.n, len(body))
+				if status := <-done; status != http.StatusOK || in.n.Load() != int64(len(body)) {
+					t.Errorf("answered %d after %d of %d bytes", status, in.n.Load(), len(body))
 				}
 				if waited := time.Since(start); waited < 2*time.Second {
 					t.Errorf("it waited %v only", waited)
