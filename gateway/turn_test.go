@@ -494,3 +494,21 @@ func TestTurnClientLeaves(t *testing.T) {
 		}
 	})
 }
+
+// TestTurnQueuesWhateverTheSwitch: steps are our own work, and wait where a caller's
+// request would be shed.
+func TestTurnQueuesWhateverTheSwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newTurnRig(t, nil)
+		x := &exchange{tables: r.tables.Load()}
+		for _, c := range []struct {
+			direct string
+			want   bool
+		}{{"", true}, {"writer", false}} {
+			inner := (&exchange{tables: x.tables, place: place{workspace: "none", direct: c.direct}}).within(nil, nil)
+			if got := r.queues(t.Context(), inner); got != c.want {
+				t.Errorf("direct %q: a step queues: %v", c.direct, got)
+			}
+		}
+	})
+}
