@@ -231,7 +231,7 @@ func fairAndBusy(t *testing.T, replicas int, least float64) {
 	}
 	late, busy := p99(r.idle), float64(r.busy)/float64(slots*length)
 	t.Logf("peak %d, one tenant at most %d ahead, a free slot taken after %v (median), %v (p99), %v (worst), busy %.4f, %.1f calls per grant",
-		r.peak["a"], worst, r.idle[len(r.idle)/2], late, r.idle[len(r.idle)-1], busy, float64(r.stores[0].calls*replicas)/float64(len(r.starts)))
+		r.peak["a"], worst, r.idle[len(r.idle)/2], late, r.idle[len(r.idle)-1], busy, float64(r.stores[0].calls.Load()*int64(replicas))/float64(len(r.starts)))
 	if r.peak["a"] != slots || worst > 3 || late > 25*time.Millisecond || busy < least {
 		t.Errorf("peak %d, one tenant %d ahead, p99 %v, busy %.4f of at least %.2f", r.peak["a"], worst, late, busy, least)
 	}
@@ -384,7 +384,7 @@ func TestStoreOut(t *testing.T) {
 		served := make(chan error)
 		go func() { served <- r.run(context.Background(), 0, "ann", want("ann", "a"), time.Millisecond) }()
 		time.Sleep(3 * time.Second)
-		calls := r.stores[0].calls
+		calls := r.stores[0].calls.Load()
 		if calls > 100 {
 			t.Errorf("%d calls in 3 s of a store that is out", calls)
 		}

@@ -141,9 +141,10 @@ func TestProbes(t *testing.T) {
 		c.Agents[0].Probe = 0
 		r.sets[0].Configure(c)
 		synctest.Wait()
-		n := r.probed["a"]
+		count := func() int { r.mu.Lock(); defer r.mu.Unlock(); return r.probed["a"] }
+		n := count()
 		time.Sleep(time.Minute)
-		if r.probed["a"] != n {
+		if count() != n {
 			t.Error("it is probed although that was turned off")
 		}
 	})

@@ -76,8 +76,10 @@ func TestSharesOfSlots(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		var all sync.WaitGroup
 		all.Go(func() { tell(ctx, sets, &told) })
-		for i, set := range sets {
+		for i := range judge.served {
 			judge.served[i] = map[string]int{}
+		}
+		for i, set := range sets {
 			for j := range 8 {
 				all.Go(func() { judge.client(ctx, i, set, []string{"ann", "ann", "ann", "bob"}[j%4]) })
 			}
@@ -102,22 +104,24 @@ func TestSharesOfSlots(t *testing.T) {
 		if peak := during(8 * time.Second); peak != 2*replicas {
 			t.Errorf("without the store %d ran at once, want %d", peak, 2*replicas)
 		}
+		judge.mu.Lock()
 		for i, served := range judge.served {
 			if a, b := served["ann"], served["bob"]; a == 0 || b == 0 || a-b > a/10+2 || b-a > a/10+2 {
 				t.Errorf("without the store, replica %d served %v of two tenants", i, served)
 			}
 		}
+		judge.mu.Unlock()
 		for _, l := range links {
 			l.Mend()
 		}
 		if peak := during(8 * time.Second); peak != slots {
 			t.Errorf("with the store again %d ran at once, want %d", peak, slots)
 		}
+		stop()
+		all.Wait()
 		if judge.worst > slots {
 			t.Errorf("%d ran at once in all, of %d", judge.worst, slots)
 		}
-		stop()
-		all.Wait()
 	})
 }
 

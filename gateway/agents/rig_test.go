@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,18 +21,14 @@ import (
 type wire struct {
 	limiter.Store
 	delay time.Duration // of a call, there and back
-
-	mu    sync.Mutex
-	calls int
+	calls atomic.Int64
 }
 
 func (w *wire) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdict, error) {
 	time.Sleep(w.delay / 2)
 	v, err := w.Store.Turns(ctx, t)
 	time.Sleep(w.delay / 2)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.calls++
+	w.calls.Add(1)
 	return v, err
 }
 
