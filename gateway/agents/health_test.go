@@ -33,8 +33,7 @@ func TestHealth(t *testing.T) {
 		}
 		h.failed(true, now)
 	}
-	now = now.Add(longestPause)
-	if !h.begin() || h.served(false) || !h.served(true) || h.out() {
+	if !h.open(now.Add(longestPause)) || !h.begin() || h.served(false) || !h.served(true) || h.out() {
 		t.Error("a trial that is served does not bring it back")
 	}
 }
