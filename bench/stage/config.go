@@ -56,7 +56,10 @@ func (s setting) replica(i int) string { return fmt.Sprintf("bench-%s-%d", s.run
 // backlogged have together, or waits could not be compared.
 func (s setting) queue(replicas int) string {
 	if s.immediate {
-		return fmt.Sprintf("{enabled: false, weights: [%s]}", s.weights())
+		if w := s.weights(); w != "" { // by which batch work is shared
+			return fmt.Sprintf("{enabled: false, weights: [%s]}", w)
+		}
+		return "{enabled: false}"
 	}
 	dimension, scope, places, backlog := "user", s.scope, s.places, 0
 	for _, t := range s.tenants {

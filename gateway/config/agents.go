@@ -52,9 +52,17 @@ func (k *checker) agent(at string, u Upstream) {
 	}
 }
 
-// sharing are the fields of the wait line by which agents are shared, too, whether it is
-// on or off.
+// sharing are the fields of the wait line by which other things are shared, too,
+// whether it is on or not: agents, and the quotas of providers and limits that batch
+// work waits for.
 var sharing = map[string]bool{"tenant_dimension": true, "weights": true, "default_weight": true}
+
+// shares reports whether there is something of that kind. Any caller may say that its
+// request is batch work, so a provider with a throttle is enough.
+func (c *Config) shares() bool {
+	return c.Batch.Enabled || slices.ContainsFunc(c.Keys, func(k Key) bool { return k.Batch }) ||
+		slices.ContainsFunc(c.Upstreams, func(u Upstream) bool { return u.IsAgent() || u.Throttle.Enabled })
+}
 
 // tagged checks the tags that a route asks for: some upstream has to have them all.
 func (k *checker) tagged(at string, r Route) {

@@ -208,7 +208,7 @@ func (k *checker) fairQueuing() {
 	}
 	if !f.Enabled {
 		for _, field := range fieldNames(fieldsOf(fairQueuingType)) {
-			if field != "enabled" && k.written(at+"."+field) && !(sharing[field] && slices.ContainsFunc(k.Upstreams, Upstream.IsAgent)) {
+			if field != "enabled" && k.written(at+"."+field) && !(sharing[field] && k.shares()) {
 				k.warn(at+"."+field, "set fair_queuing.enabled: true, or remove it", "has no effect while fair queuing is off")
 			}
 		}
