@@ -166,6 +166,7 @@ func (k *checker) server() {
 		s.AdminToken == "" && !k.unread("server.admin_token") {
 		k.wrong("server.admin_listen", "set server.admin_token, or listen on 127.0.0.1", "%s can be reached from outside without a token", s.AdminListen)
 	}
+	k.listeners()
 	for i, p := range s.TrustedProxies {
 		if _, err := ParsePrefix(p); err != nil {
 			k.wrong(fmt.Sprintf("server.trusted_proxies[%d]", i), "write an address or CIDR, such as 10.0.0.0/8", "%q is not an address range", p)
@@ -182,6 +183,26 @@ func (k *checker) server() {
 		if d < 0 {
 			k.wrong("server.drain."+name, "write 0s or more", "%v is negative", d)
 		}
+	}
+}
+
+// listeners checks that no two of them are on one address: the second could not be
+// opened. Port 0 is another one each time, and gossip takes its port for TCP, too.
+func (k *checker) listeners() {
+	taken := map[string]string{}
+	for _, l := range [...]struct{ path, addr string }{
+		{"server.listen", k.Server.Listen}, {"server.admin_listen", k.Server.AdminListen},
+		{"rate_limit_service.listen", k.RateLimitService.Listen}, {"fleet.bind", k.Fleet.Bind},
+	} {
+		_, port, err := net.SplitHostPort(l.addr)
+		if n, perr := strconv.Atoi(port); err != nil || perr != nil || n == 0 {
+			continue // told elsewhere, or nothing to tell
+		}
+		if first, twice := taken[l.addr]; twice {
+			k.wrong(l.path, "give each listener a port of its own", "%s listens on %s already", first, l.addr)
+			continue
+		}
+		taken[l.addr] = l.path
 	}
 }
 

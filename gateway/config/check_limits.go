@@ -83,6 +83,8 @@ func (k *checker) rateLimiting() {
 				fix = "add keys, or map an entry to it in rate_limit_service.identities"
 			}
 			k.warn(at, fix, "has no effect: all requests are anonymous")
+		case d.limit.Rule != (Rule{}) && len(k.Keys) > 0 && !k.RateLimitService.maps(limiter.Dimensions[i]):
+			k.somebody(at, d.name)
 		}
 	}
 	k.inflightScope()
@@ -177,6 +179,16 @@ func (k *checker) override(dimension, at, id string) {
 		if !open {
 			k.warn(at, "add it to an upstream's models, or remove it", "has no effect: no upstream serves %q", id)
 		}
+	}
+}
+
+// somebody warns of a rule for a dimension that no key has an identity in.
+func (k *checker) somebody(at, dimension string) {
+	switch {
+	case dimension == "per_user" && !slices.ContainsFunc(k.Keys, func(key Key) bool { return key.User != "" || key.MayNameUser }):
+		k.warn(at, "give keys a user, or use per_api_key", "applies to nobody: no key has a user, or may name one")
+	case dimension == "per_team" && !slices.ContainsFunc(k.Keys, func(key Key) bool { return key.TeamID() != "" }):
+		k.warn(at, "give keys a team, or use per_api_key", "applies to nobody: no key has a team")
 	}
 }
 

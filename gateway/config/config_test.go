@@ -122,6 +122,17 @@ func mustParse(t *testing.T, text string) *Config {
 	return c
 }
 
+// TestNobodyIsNamed: limits of users are no mistake where a key may name any.
+func TestNobodyIsNamed(t *testing.T) {
+	c := mustParse(t, strings.Replace(base, "user: ann, team: acme", "team: acme, may_name_user: true", 1)+`
+server: {admin_token: "${HEADWAY_TEST_EMPTY:-}", listen: "127.0.0.1:0", admin_listen: "127.0.0.1:0"}
+rate_limiting: {user_header: X-User-Id, per_user: {requests: {limit: 1, per: 1s}}, per_team: {requests: {limit: 1, per: 1s}}}
+`)
+	if w := c.Warnings(); len(w) > 0 || c.Server.AdminToken != "" {
+		t.Errorf("warnings %v; want none, and no token", w)
+	}
+}
+
 func TestDefaults(t *testing.T) {
 	c := mustParse(t, base)
 	want := Default()

@@ -273,6 +273,10 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 		d.wrong(n, path, "write ${NAME} for a variable that is set, or ${NAME:-default}", "%v", err)
 		return
 	}
+	if text == "" && path == "server.admin_token" && required(n.Value) {
+		d.wrong(n, path, "give the variable a value, or write ${NAME:-} for no token", "%s is set and empty, and no token lets everybody in", n.Value)
+		return
+	}
 	if err := parseInto(v, text); err != nil {
 		shown := strconv.Quote(n.Value)
 		if text != n.Value {
@@ -281,12 +285,6 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 		d.wrong(n, path, "write "+wanted(v.Type()), "%s is not %s", shown, brief(v.Type()))
 	}
 }
-
-var (
-	durationType = reflect.TypeFor[time.Duration]()
-	sizeType     = reflect.TypeFor[Size]()
-	secretType   = reflect.TypeFor[Secret]()
-)
 
 // parseInto reads text as v's type. It is stricter than YAML: yes and on are
 // no booleans, 1_000 and 1e3 no whole numbers, a bare number no duration.

@@ -88,6 +88,10 @@ func reference(body string, env func(string) (string, bool), depth int) (string,
 	return value, nil
 }
 
+// required reports whether text refers to a variable and does not say what holds
+// when that is empty.
+func required(text string) bool { return strings.Contains(text, "${") && !strings.Contains(text, ":-") }
+
 // validName reports whether name is a portable variable name.
 func validName(name string) bool {
 	for i, r := range name {

@@ -8,8 +8,16 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
+	"time"
+)
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	sizeType     = reflect.TypeFor[Size]()
+	secretType   = reflect.TypeFor[Secret]()
 )
 
 // Masked is what a non-empty [Secret] prints as.
