@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"strings"
@@ -14,8 +15,8 @@ import (
 )
 
 // adminEdge mounts the operators' pages. /livez and the bare verdict of
-// /readyz are open to load balancers; the rest asks for the token, if there is
-// one.
+// /readyz are open to load balancers; the rest asks for the token, or
+// where there is none keeps other sites' pages out.
 func (g *Gateway) adminEdge() http.Handler {
 	e := g.newEcho()
 	page := func(path string, h http.Handler) {
@@ -38,7 +39,45 @@ func (g *Gateway) adminEdge() http.Handler {
 			EnableOpenMetrics: true, ErrorLog: promLog{g.log},
 		})))
 	}
-	return e
+	return g.ours(e)
+}
+
+// crossSite tells requests that another site's page makes a browser send.
+var crossSite = http.NewCrossOriginProtection()
+
+// ours keeps the pages of other sites out where no token does: a name that was made
+// to lead here, and what a form elsewhere sends. Probes come under any name, and so
+// does Prometheus, which asks under that of its target.
+func (g *Gateway) ours(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		open := r.URL.Path == "/livez" || r.URL.Path == "/readyz" || r.URL.Path == "/metrics"
+		if !open && g.tables.Load().cfg.Server.AdminToken.Reveal() == "" {
+			if f := foreign(r); f != nil {
+				f.refuseVisitor(w, r)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// foreign refuses requests that come under some name, for a page elsewhere can make
+// its own name lead here and would then be taken for one of ours, and those that
+// change something and come from another site.
+func foreign(r *http.Request) *failure {
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	if host = strings.Trim(host, "[]"); host != "localhost" && net.ParseIP(host) == nil {
+		return &failure{status: http.StatusForbidden, kind: kindInvalid, code: "foreign_host",
+			message: fmt.Sprintf("Without an admin token this is served under addresses and localhost only, not as %s.", shorten(host))}
+	}
+	if crossSite.Check(r) != nil {
+		return &failure{status: http.StatusForbidden, kind: kindInvalid, code: "cross_site",
+			message: "Without an admin token nothing is changed from another site's page."}
+	}
+	return nil
 }
 
 // authorized compares digests, so that neither content nor length of the token

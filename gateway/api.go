@@ -3,9 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -30,6 +28,7 @@ func (g *Gateway) consoleEdge(e *echo.Echo) {
 	get := func(path string, h http.Handler) {
 		e.Match([]string{http.MethodGet, http.MethodHead}, path, echo.WrapHandler(g.ifConsole(h)))
 	}
+	get("/", http.RedirectHandler(console.Base, http.StatusFound)) // a place may change
 	get("/console", http.RedirectHandler(console.Base, http.StatusMovedPermanently))
 	get(console.Base+"*", console.Handler())
 	get("/api/session", http.HandlerFunc(g.session))
@@ -74,29 +73,13 @@ func (g *Gateway) visitor(r *http.Request) (v visitor, wrong *failure) {
 	presented := presentsKey(r.Header)
 	switch key, known := t.principal(r.Header.Get("Authorization")); {
 	case !needed && !presented, needed && g.authorized(r):
-		return visitor{operator: true}, g.foreign(r, needed)
+		return visitor{operator: true}, nil
 	case known:
-		return visitor{key: key}, g.foreign(r, needed)
+		return visitor{key: key}, nil
 	}
 	f := failure{status: http.StatusUnauthorized, kind: kindInvalid, code: "invalid_admin_token",
 		message: "Sign in with the admin token, or with an API key."}
 	return v, &f
-}
-
-// foreign refuses requests to a listener without a token that come under some
-// name: a page elsewhere can make its own name lead here, and would then be
-// taken for one of ours.
-func (g *Gateway) foreign(r *http.Request, token bool) *failure {
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.Trim(host, "[]")
-	if token || host == "localhost" || net.ParseIP(host) != nil {
-		return nil
-	}
-	return &failure{status: http.StatusForbidden, kind: kindInvalid, code: "foreign_host",
-		message: fmt.Sprintf("Without an admin token this is served under addresses and localhost only, not as %s.", shorten(host))}
 }
 
 // operators lets only operators see a document. API keys see their workspaces.

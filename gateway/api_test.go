@@ -56,6 +56,12 @@ func TestWhoMayLook(t *testing.T) {
 		{open, "127.0.0.1", "/api/session", "secret-a", 200, ""},
 		{open, "127.0.0.1", "/api/tenants", "secret-a", 403, "operators_only"},
 		{open, "127.0.0.1", "/api/events", "secret-a", 403, "operators_only"},
+		{open, "elsewhere.test", "/console/", "", 403, "foreign_host"},
+		{open, "elsewhere.test", "/debug/headway", "", 403, "foreign_host"},
+		{open, "127.0.0.1:9090", "/debug/headway", "", 200, ""},
+		{open, "elsewhere.test", "/metrics", "", 200, ""}, // Prometheus asks under the target's name
+		{open, "elsewhere.test", "/readyz", "", 200, ""},
+		{closed, "elsewhere.test", "/debug/headway", "token", 200, ""},
 		{closed, "elsewhere.test", "/api/overview", "", 401, "invalid_admin_token"},
 		{closed, "elsewhere.test", "/api/overview", "token", 200, ""},
 		{closed, "elsewhere.test", "/api/session", "secret-a", 200, ""},

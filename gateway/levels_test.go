@@ -236,7 +236,7 @@ func TestProbesByHead(t *testing.T) {
 		defer func() { transport.CloseIdleConnections(); stop() }()
 		ask := func(method, path string) *http.Response {
 			req := r.request(context.Background(), path, "")
-			req.Method = method
+			req.Method, req.Host = method, "127.0.0.1"
 			resp, err := client.Do(req)
 			if err != nil {
 				t.Fatal(err)

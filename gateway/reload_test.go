@@ -129,3 +129,37 @@ func TestReloadPage(t *testing.T) {
 		}
 	})
 }
+
+// TestReloadFromElsewhere: without a token no page of another site reloads anything,
+// programs do.
+func TestReloadFromElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			settings, host, header, value string
+			status                        int
+			code                          string
+		}{
+			{"", "127.0.0.1:9090", "", "", 200, ""}, // curl
+			{"", "localhost:9090", "Sec-Fetch-Site", "same-origin", 200, ""},
+			{"", "127.0.0.1:9090", "Origin", "http://127.0.0.1:9090", 200, ""},
+			{"", "127.0.0.1:9090", "Origin", "http://elsewhere.test", 403, "cross_site"},
+			{"", "127.0.0.1:9090", "Sec-Fetch-Site", "cross-site", 403, "cross_site"},
+			{"", "elsewhere.test", "Sec-Fetch-Site", "same-origin", 403, "foreign_host"},
+			{"server: {admin_token: admin-secret}", "elsewhere.test", "Authorization", "Bearer admin-secret", 200, ""},
+		} {
+			r := newRig(t, c.settings, nil)
+			reloaded := 0
+			r.opts.Reload = func() ([]string, error) { reloaded++; return nil, nil }
+			r.admin = r.adminEdge()
+			req, _ := http.NewRequest(http.MethodPost, "http://"+c.host+"/-/reload", nil)
+			if c.header != "" {
+				req.Header.Set(c.header, c.value)
+			}
+			w := httptest.NewRecorder()
+			r.Admin().ServeHTTP(w, req)
+			if w.Code != c.status || !strings.Contains(w.Body.String(), c.code) || (reloaded == 1) != (c.status == 200) {
+				t.Errorf("%+v: %d %s, reloaded %d times", c, w.Code, w.Body, reloaded)
+			}
+		}
+	})
+}
