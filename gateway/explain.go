@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -8,9 +9,10 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/url"
+	"strings"
 	"time"
 
+	"github.com/headway-limiter/headway/gateway/agents"
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/gateway/cost"
 	"github.com/headway-limiter/headway/limiter"
@@ -23,6 +25,10 @@ type Question struct {
 	KeyID  string `json:"key,omitempty"`     // id of the API key that it comes with
 	RawKey string `json:"raw_key,omitempty"` // the key itself, in place of its id
 	Path   string `json:"path,omitempty"`    // empty: DefaultPath
+	Method string `json:"method,omitempty"`  // empty: POST
+	// Client is the address that it comes from; empty: any, so nothing is known of
+	// that client's own levels and exemptions.
+	Client string `json:"client,omitempty"`
 	// Model it names, in place of the body's.
 	Model string `json:"model,omitempty"`
 	// Body is that of the request; empty: none but Model and the next two.
@@ -39,9 +45,15 @@ const DefaultPath = "/v1/chat/completions"
 // levels of shared buckets: it is for operators.
 type Explanation struct {
 	Key      string          `json:"key"` // its id; empty: none
+	Method   string          `json:"method"`
 	Path     string          `json:"path"`
-	Model    string          `json:"model"`
-	Live     bool            `json:"live"` // levels are those of a running replica
+	Place    string          `json:"place,omitempty"`  // workspace, project or agent that it is sent to; empty: none
+	Client   string          `json:"client,omitempty"` // its address; empty: limits of clients are those of each
+	Model    string          `json:"model"`            // empty: none is named, or the path is a turn's
+	Own      string          `json:"own,omitempty"`    // what the gateway answers by itself; empty: it passes the request on
+	Turn     string          `json:"turn,omitempty"`   // the turn's name; empty: the path is none's
+	Steps    []ShownStep     `json:"steps,omitempty"`  // of the turn, which have the upstreams
+	Live     bool            `json:"live"`             // levels are those of a running replica
 	Exempt   []string        `json:"exempt,omitempty"`
 	Estimate ShownEstimate   `json:"estimate"`
 	Limits   []ShownLimit    `json:"limits"`
@@ -88,6 +100,9 @@ type ShownQueue struct {
 	MaxWaitMS int64   `json:"max_wait_ms,omitempty"`
 	Waiting   int     `json:"waiting"` // of all tenants, here
 	Own       int     `json:"own"`     // of this tenant, here
+	// Agents is where it would wait for a slot; nil: no agent is the last resort. Of a
+	// turn, that of the first step.
+	Agents *ShownAgents `json:"agents,omitempty"`
 }
 
 // ShownUpstream is a candidate, in the order in which they are tried.
@@ -118,11 +133,7 @@ func Explain(cfg *config.Config, q Question, e *cost.Estimator) (Explanation, er
 	if err != nil {
 		return Explanation{}, err
 	}
-	limits := cfg.Limiter()
-	p.limits = limits.Preview(p.request, "")
-	for i, up := range p.route.candidates {
-		p.backends[i] = limits.Preview(p.request, up.id)
-	}
+	p.meet(cfg.Limiter().Preview)
 	return p.explain(), nil
 }
 
@@ -133,12 +144,12 @@ func (g *Gateway) explain(ctx context.Context, q Question) (Explanation, error) 
 	if err != nil {
 		return Explanation{}, err
 	}
-	p.live = true
-	// Without a usable store there are no levels, and everything else still holds.
-	p.limits, _ = g.limiter.Preview(ctx, p.request, "")
-	for i, up := range p.route.candidates {
-		p.backends[i], _ = g.limiter.Preview(ctx, p.request, up.id)
-	}
+	p.live, p.queueing, p.states = true, g.workspaces.Queues, g.agents.States()
+	p.meet(func(r limiter.Request, backend limiter.ID) []limiter.Met {
+		// Without a usable store there are no levels, and everything else still holds.
+		all, _ := g.limiter.Preview(ctx, r, backend)
+		return all
+	})
 	out := p.explain()
 	s := g.limiter.Snapshot(math.MaxInt)
 	out.Queue.Waiting = s.Waiting
@@ -147,23 +158,20 @@ func (g *Gateway) explain(ctx context.Context, q Question) (Explanation, error) 
 			out.Queue.Own = b.Waiting
 		}
 	}
-	g.describeUpstreams(&out)
+	states := g.pace.States(time.Now())
+	describeProviders(out.Upstream, out.Model, states)
+	for _, step := range out.Steps {
+		describeProviders(step.Upstream, step.Model, states)
+	}
 	return out, nil
 }
 
-// describeUpstreams adds what is known of agents and providers.
-func (g *Gateway) describeUpstreams(out *Explanation) {
-	states := g.pace.States(time.Now())
-	for i := range out.Upstream {
-		up := &out.Upstream[i]
-		for _, a := range g.agents.States() {
-			if a.Name == up.Name {
-				up.Held, up.Waiting, up.Healthy = a.Fleet, a.Waiting, &a.Healthy
-			}
-		}
+// describeProviders adds what is known of the providers behind upstreams.
+func describeProviders(ups []ShownUpstream, model string, states []pace.State) {
+	for i := range ups {
 		for _, s := range states {
-			if s.Upstream == up.Name && s.Model == out.Model {
-				up.State, up.Quota = pauses[s.Why], quotas(s)
+			if s.Upstream == ups[i].Name && s.Model == model {
+				ups[i].State, ups[i].Quota = pauses[s.Why], quotas(s)
 			}
 		}
 	}
@@ -172,8 +180,8 @@ func (g *Gateway) describeUpstreams(out *Explanation) {
 // quotas words what a provider has left.
 func quotas(s pace.State) (out []string) {
 	for _, q := range s.Quotas {
-		out = append(out, fmt.Sprintf("%.0f of %d %s per %v left, reserve %.0f, told %v ago",
-			max(0, math.Floor(q.Left)), q.Limit, q.Unit, q.Window, q.Reserve, q.Age.Round(time.Millisecond)))
+		out = append(out, fmt.Sprintf("%.0f of %d %s per %s left, reserve %.0f, told %v ago",
+			max(0, math.Floor(q.Left)), q.Limit, q.Unit, Brief(q.Window), q.Reserve, q.Age.Round(time.Millisecond)))
 	}
 	return out
 }
@@ -183,42 +191,62 @@ type preview struct {
 	*tables
 	question Question
 	by       principal
-	route    *route
+	place    place
+	own      string // what the gateway answers by itself; empty: nothing
+	turn     *turn  // nil: the path is none's
+	route    *route // nil: own or turn is set
+	skip     limiter.Skip
 	request  limiter.Request
 	tenant   limiter.Tenant
 	queued   bool // there is a line that it may wait in
 	estimate ShownEstimate
 	limits   []limiter.Met
-	backends [][]limiter.Met // of each candidate
+	legs   []leg
+
 	live     bool
+	queueing func(workspace string) bool // whether its requests wait for agents
+	states   []agents.State              // nil: not asked
+}
+
+// leg is one dispatch: the only one of a request that is passed on, or a step of a
+// turn.
+type leg struct {
+	step       *step // nil: no turn's
+	model      string
+	request    limiter.Request
+	candidates []*upstream
+	limits     []limiter.Met   // beside those of the whole request
+	backends   [][]limiter.Met // of each candidate
 }
 
 // preview finds out whose request q is, where it goes and what it costs.
 func (t *tables) preview(q Question, e *cost.Estimator) (*preview, error) {
-	if q.Path == "" {
-		q.Path = DefaultPath
-	}
-	p := &preview{tables: t, question: q}
+	q.Path, q.Method = cmp.Or(q.Path, DefaultPath), strings.ToUpper(cmp.Or(q.Method, http.MethodPost))
+	p := &preview{tables: t, question: q, queueing: t.seeded}
 	var err error
 	if p.by, err = t.keyOf(q); err != nil {
 		return nil, err
 	}
-	at, err := url.Parse(q.Path)
-	if err != nil || q.Path[0] != '/' {
-		return nil, fmt.Errorf("gateway: %q is no path such as %s", q.Path, DefaultPath)
+	client, err := p.client()
+	if err != nil {
+		return nil, err
 	}
-	rt, wrong := t.route(&http.Request{Method: http.MethodPost, URL: at})
-	if wrong != nil {
-		return nil, fmt.Errorf("gateway: no route takes POST %s", q.Path)
+	if err := p.find(); err != nil {
+		return nil, err
 	}
-	p.route, p.backends = rt, make([][]limiter.Met, len(rt.candidates))
-	if err := p.price(e); err != nil {
+	asked, err := p.price(e)
+	if err != nil {
 		return nil, err
 	}
 	p.request = limiter.Request{
-		Identities: limiter.Identities{APIKey: p.by.key, User: p.by.user, Team: p.by.team, Model: limiter.Hash(limiter.Model, p.question.Model)},
-		Tokens:     p.estimate.Total, Anonymous: p.by.key == "", Skip: p.by.skip, Batch: p.question.Batch || p.by.batch,
+		Identities: limiter.Identities{Client: client, APIKey: p.by.key, User: p.by.user, Team: p.by.team, Model: limiter.Hash(limiter.Model, p.question.Model)},
+		Tokens:     p.estimate.Total, Anonymous: p.by.key == "", Skip: p.skip,
+		Batch: p.route != nil && (p.question.Batch || p.by.batch),
 	}
+	if p.own == ownFiles {
+		p.request.Identities, p.request.Anonymous = limiter.Identities{Client: client}, true
+	}
+	p.legs = p.dispatches(asked)
 	p.tenant, p.queued = t.cfg.Limiter().Tenant(p.request)
 	return p, nil
 }
@@ -237,40 +265,52 @@ func (t *tables) keyOf(q Question) (principal, error) {
 				return p, nil
 			}
 		}
-		return principal{}, errors.New("gateway: there is no key with that id")
+		if _, raw := t.principal(q.KeyID); raw {
+			return principal{}, errors.New("gateway: there is no key with that id: it is a key itself, whose id is asked for")
+		}
+		return principal{}, fmt.Errorf("gateway: there is no key with the id %q; headway config show lists the keys", shorten(q.KeyID))
 	case t.cfg.Anonymous:
 		return principal{}, nil
 	}
-	return principal{}, errors.New("gateway: a key is missing: give its id")
+	return principal{}, errors.New("gateway: a key is missing: give its id (--key, or the field key)")
 }
 
-// price estimates the request, and finds its model.
-func (p *preview) price(e *cost.Estimator) error {
+// price estimates the request, and finds its model. What it returns is what each step
+// of a turn is asked.
+func (p *preview) price(e *cost.Estimator) (turned question, err error) {
 	q := &p.question
 	asked := ask{completion: -1, choices: 1}
 	if len(q.Body) > 0 {
 		var ok bool
 		if asked, ok = readAsk(q.Body); !ok || asked.badModel {
-			return errors.New("gateway: the body is not the JSON object of a request")
+			return turned, errors.New("gateway: the body is not the JSON object of a request")
 		}
 	}
-	if q.Model != "" {
-		asked.model = q.Model
+	asked.model = cmp.Or(q.Model, asked.model)
+	path := p.place.path
+	if p.turn != nil { // which asks for its own
+		asked.model, path = p.turn.steps[0].Model, chatPath
+	} else {
+		q.Model = asked.model
 	}
-	if q.Model = asked.model; q.MaxTokens > 0 {
+	if q.MaxTokens > 0 {
 		asked.completion = min(q.MaxTokens, cost.Max)
 	}
-	query := asked.query(q.Path, p.cfg)
-	if p.route.kind != config.KindOpenAI {
+	switch {
+	case q.Tokens < 0:
+		return turned, fmt.Errorf("gateway: %d tokens are fewer than none", q.Tokens)
+	case p.own != "":
+		p.estimate.How, p.estimate.Why = cost.None, "the gateway answers by itself: no tokens are counted"
+		return turned, nil
+	case p.turn == nil && p.route.kind != config.KindOpenAI:
 		p.estimate.How, p.estimate.Why = cost.None, "the upstream is of kind http: bodies are not read, and tokens not counted"
-		return nil
+		return turned, nil
 	}
+	query := asked.query(path, p.cfg)
 	if !query.Bytes {
-		e.Prepare(q.Model)
+		e.Prepare(asked.model)
 	}
-	if query.Fixed += min(max(q.Tokens, 0), cost.Max); q.Tokens < 0 {
-		return fmt.Errorf("gateway: %d tokens are fewer than none", q.Tokens)
-	}
+	query.Fixed += min(q.Tokens, cost.Max)
 	got := e.Estimate(query)
 	p.estimate = ShownEstimate{
 		Input: got.Input, Output: got.Output, Total: got.Total(), How: got.How, Vocabulary: got.Vocabulary,
@@ -280,5 +320,10 @@ func (p *preview) price(e *cost.Estimator) error {
 	if q.Tokens > 0 && got.How == cost.None {
 		p.estimate.How = "given"
 	}
-	return nil
+	turned = question{prompt: got.Input, completion: got.Output}
+	if p.turn != nil {
+		p.question.Model, p.estimate.Total = "", p.turn.cost(turned)
+		p.estimate.Why += fmt.Sprintf("; total: %d for the dearest way through the steps, with their own prompts and bounds", p.estimate.Total)
+	}
+	return turned, nil
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/headway-limiter/headway/gateway/cost"
@@ -45,7 +48,8 @@ func whyOutput(a ask, q cost.Query) string {
 // explain puts everything into words and numbers.
 func (p *preview) explain() Explanation {
 	out := Explanation{
-		Key: p.by.id, Path: p.question.Path, Model: p.question.Model, Live: p.live, Exempt: exemptOf(p.request.Skip),
+		Key: p.by.id, Method: p.question.Method, Path: p.question.Path, Place: p.where(), Client: p.question.Client,
+		Model: p.question.Model, Own: p.own, Live: p.live, Exempt: exemptOf(p.request.Skip),
 		Estimate: p.estimate, Limits: p.shown(p.limits), Upstream: []ShownUpstream{},
 	}
 	f := p.fair
@@ -53,12 +57,41 @@ func (p *preview) explain() Explanation {
 		out.Queue.Tenant, out.Queue.Dimension = p.names.of(p.tenant.ID), string(p.tenant.Dimension)
 		out.Queue.Weight, out.Queue.Scope, out.Queue.MaxWaitMS = p.tenant.Weight, string(f.Scope), f.MaxWait.Milliseconds()
 	}
-	for i, up := range p.route.candidates {
-		out.Upstream = append(out.Upstream, ShownUpstream{
-			Name: up.Name, Serves: up.serves(p.question.Model), Limits: p.shown(p.backends[i]), Slots: up.Slots, Throttle: p.pacing(up),
-		})
+	if p.turn != nil {
+		out.Turn = p.turn.Name
 	}
-	out.Verdict = p.verdict()
+	for _, s := range p.legs {
+		if ups := p.upstreams(s); s.step == nil {
+			out.Upstream = ups
+		} else {
+			out.Steps = append(out.Steps, ShownStep{
+				Name: s.step.Name, Kind: s.step.Kind, Model: s.model, Tokens: s.request.Tokens, Then: s.step.then(),
+				Limits: p.shown(s.limits), Upstream: ups,
+			})
+		}
+	}
+	var saturated bool
+	if len(p.legs) > 0 {
+		out.Queue.Agents, saturated = p.lastAgents(p.legs[0])
+	}
+	if out.Verdict = p.verdict(); saturated && out.Verdict == admitted {
+		out.Verdict = out.Queue.Agents.verdict()
+	}
+	return out
+}
+
+// upstreams lists the candidates of a dispatch.
+func (p *preview) upstreams(s leg) []ShownUpstream {
+	out := []ShownUpstream{}
+	for i, up := range s.candidates {
+		shown := ShownUpstream{
+			Name: up.Name, Serves: up.serves(s.model), Limits: p.shown(s.backends[i]), Slots: up.Slots, Throttle: p.pacing(up),
+		}
+		if state, known := p.state(up); known && up.IsAgent() {
+			shown.Held, shown.Waiting, shown.Healthy = state.Fleet, state.Waiting, &state.Healthy
+		}
+		out = append(out, shown)
+	}
 	return out
 }
 
@@ -70,7 +103,7 @@ func (p *preview) pacing(up *upstream) string {
 	case p.request.Batch:
 		return fmt.Sprintf("batch: in turn by cost, while more than %.0f %% of the quota is left", 100*up.Throttle.Reserve)
 	}
-	return fmt.Sprintf("waits up to %v for the provider's quota", up.Throttle.MaxWait)
+	return fmt.Sprintf("waits up to %s for the provider's quota", Brief(up.Throttle.MaxWait))
 }
 
 // exemptOf lists what does not apply.
@@ -120,28 +153,34 @@ func seconds3(d time.Duration) float64 {
 	return float64((d+time.Millisecond-1)/time.Millisecond) / 1000
 }
 
+// admitted is the verdict on a request that nothing stands in the way of.
+const admitted = "Would be admitted now, if its in-flight slots are free and nobody is before it."
+
 // verdict says in a sentence what would happen to the request now, or with full
 // buckets where levels are not known.
 func (p *preview) verdict() string {
-	serves := false
-	for _, up := range p.route.candidates {
-		serves = serves || up.serves(p.question.Model)
-	}
-	if !serves {
-		return fmt.Sprintf("404 model_not_found: no upstream of the route serves %q.", p.question.Model)
+	limits := p.limits
+	if len(p.legs) > 0 {
+		first := p.legs[0]
+		if !slices.ContainsFunc(first.candidates, func(up *upstream) bool { return up.serves(first.model) }) {
+			return fmt.Sprintf("404 model_not_found: no upstream of the route serves %q.", first.model)
+		}
+		limits = slices.Concat(limits, first.limits)
 	}
 	var short *limiter.Met // the longest wait
-	for i, m := range p.limits {
+	for i, m := range limits {
 		if m.Never != "" {
 			return fmt.Sprintf("429 %s by the %s limit on %s, for ever: a retry cannot help.", m.Never, m.Dimension, m.Class)
 		}
 		if wait := m.Missing(); wait > 0 && (short == nil || wait > short.Missing()) {
-			short = &p.limits[i]
+			short = &limits[i]
 		}
 	}
 	switch {
+	case short == nil && p.own != "":
+		return "The gateway answers by itself: " + p.own + "."
 	case short == nil && p.live:
-		return "Would be admitted now, if its in-flight slots are free and nobody is before it."
+		return admitted
 	case short == nil:
 		return "Would be admitted while the buckets hold its cost; ask a running replica (--admin) for their levels."
 	case short.Waits && short.Class == limiter.Tokens && !p.request.Batch && short.Missing() >= p.cfg.RateLimiting.DeferredAdmission.MaxWait():
@@ -164,7 +203,7 @@ func (g *Gateway) explainPage(w http.ResponseWriter, r *http.Request) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		err = errors.New("gateway: the body is not the JSON object of a question")
+		err = badQuestion(err)
 	}
 	var out Explanation
 	if err == nil {
@@ -176,4 +215,34 @@ func (g *Gateway) explainPage(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out) // who has left cannot be told
+}
+
+// badQuestion words why a question cannot be read.
+func badQuestion(err error) error {
+	var wrong *json.UnmarshalTypeError
+	// encoding/json has no type for it.
+	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		var known []string
+		for f := range reflect.TypeFor[Question]().Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			known = append(known, name)
+		}
+		return fmt.Errorf("gateway: a question has no field %s; its fields are %s", shorten(field), strings.Join(known, ", "))
+	}
+	if errors.As(err, &wrong) && wrong.Field != "" {
+		return fmt.Errorf("gateway: the field %q of a question is a %s, not a %s", wrong.Field, wrong.Value, wrong.Type)
+	}
+	return errors.New("gateway: the body is not the JSON object of a question")
+}
+
+// Brief is d for people: as Go writes it, without parts that are zero, as in 1m.
+func Brief(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/headway-limiter/headway/limiter"
 )
@@ -26,6 +27,17 @@ type Files interface {
 	Serves(path string) bool
 	// ServeOwner answers a request of somebody with a valid key.
 	ServeOwner(w http.ResponseWriter, r *http.Request, owner Owner)
+}
+
+// IsFiles reports whether a path, without what names a place, is one of the API of
+// files and batches.
+func IsFiles(path string) bool {
+	for _, own := range [...]string{"/v1/files", "/v1/batches"} {
+		if path == own || strings.HasPrefix(path, own+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // serveFiles answers a request about files or batches. It is charged to the limits

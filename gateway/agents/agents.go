@@ -251,6 +251,7 @@ type State struct {
 	Held         int // here
 	Fleet        int // in the whole fleet, as last known
 	Waiting      int // here
+	Elsewhere    int // waiting at other replicas, as last known
 	Healthy      bool
 	Models, Tags []string
 }
@@ -264,9 +265,9 @@ func (s *Set) States() []State {
 		if a.gone {
 			continue
 		}
-		others, _ := s.othersLocked(a)
+		others, elsewhere := s.othersLocked(a)
 		all = append(all, State{
-			Name: a.Name, Slots: a.Slots, Held: a.held, Fleet: a.held + others, Waiting: a.line, Healthy: !a.health.out(),
+			Name: a.Name, Slots: a.Slots, Held: a.held, Fleet: a.held + others, Waiting: a.line, Elsewhere: elsewhere, Healthy: !a.health.out(),
 			Models: a.Models, Tags: a.Tags,
 		})
 	}

@@ -20,14 +20,7 @@ import (
 type ownerKey struct{}
 
 // Serves implements gateway.Files.
-func (s *Service) Serves(path string) bool {
-	for _, own := range [...]string{"/v1/files", "/v1/batches"} {
-		if path == own || strings.HasPrefix(path, own+"/") {
-			return true
-		}
-	}
-	return false
-}
+func (s *Service) Serves(path string) bool { return gateway.IsFiles(path) }
 
 // ServeOwner implements gateway.Files.
 func (s *Service) ServeOwner(w http.ResponseWriter, r *http.Request, owner gateway.Owner) {
