@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -181,6 +183,7 @@ var (
 	errLeaving = websocket.CloseError{Code: websocket.StatusGoingAway, Reason: "this replica is shutting down"}
 	errBinary  = websocket.CloseError{Code: websocket.StatusUnsupportedData, Reason: "events are text"}
 	errTooBig  = websocket.CloseError{Code: websocket.StatusMessageTooBig, Reason: "the event is larger than server.max_body"}
+	errGarbled = websocket.CloseError{Code: websocket.StatusProtocolError, Reason: "this is not the WebSocket protocol"}
 	errLost    = websocket.CloseError{Code: websocket.StatusInternalError, Reason: "the other side is lost"}
 )
 
@@ -216,6 +219,8 @@ func (s *session) pump(from *websocket.Conn, silence time.Duration, handle func(
 		// Not s.ctx: its end would break the connection before the closing handshake.
 		kind, event, err := from.Read(context.Background())
 		switch {
+		case err != nil && from == s.client && garbled(err):
+			err = errGarbled
 		case err != nil:
 		case kind != websocket.MessageText:
 			err = errBinary
@@ -230,6 +235,18 @@ func (s *session) pump(from *websocket.Conn, silence time.Duration, handle func(
 			return
 		}
 	}
+}
+
+// garbled reports whether an error of reading means that frames came which are none,
+// rather than that the other side closed, or that the connection broke.
+func garbled(err error) bool {
+	var broke net.Error
+	for _, lost := range [...]error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, context.Canceled, websocket.ErrMessageTooBig} {
+		if errors.Is(err, lost) {
+			return false
+		}
+	}
+	return websocket.CloseStatus(err) < 0 && !errors.As(err, &broke)
 }
 
 // closing is how the end of one side is told to the other. Codes that stand for the

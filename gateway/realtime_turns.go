@@ -41,6 +41,7 @@ type utterance struct {
 	slot  *agents.Slot // nil: the upstream is no agent
 	event string       // id of the event that committed it; empty: the agent heard its end
 	timer *time.Timer  // frees it if nothing is heard of it any more
+	named bool         // the agent has committed it
 	over  bool
 }
 
@@ -49,6 +50,7 @@ type utterances struct {
 	taking sync.Mutex // held while a slot is asked for, so that order is that of events
 
 	mu      sync.Mutex
+	all     map[*utterance]bool   // that hold a slot: none is over
 	heard   *utterance            // that the agent has begun to hear, not committed yet
 	pending []*utterance          // committed, and not named by the agent yet, in order
 	items   map[string]*utterance // named, by item
@@ -106,17 +108,15 @@ func (s *session) fromClient(data []byte) error {
 	case e.kind != evCommit:
 		return s.send(s.agent, data)
 	}
-	u := s.takeHeard()
-	if u == nil {
-		var code string
-		if u, code = s.take(); u == nil {
+	if !s.commitHeard(e.id) {
+		u, code := s.take()
+		if u == nil {
 			return s.refuse(code, e.id)
 		}
+		s.mu.Lock()
+		s.commitLocked(u, e.id)
+		s.mu.Unlock()
 	}
-	u.event = e.id
-	s.mu.Lock()
-	s.pending = append(s.pending, u)
-	s.mu.Unlock()
 	return s.send(s.agent, data)
 }
 
@@ -125,6 +125,9 @@ func (s *session) fromClient(data []byte) error {
 func (s *session) fromAgent(data []byte) error {
 	e, _ := readEvent(data)
 	if e.kind == evSpeech {
+		if s.hears(e.item) {
+			return s.send(s.client, data)
+		}
 		u, code := s.take()
 		if u == nil {
 			s.mu.Lock()
@@ -133,12 +136,30 @@ func (s *session) fromAgent(data []byte) error {
 			return s.refuse(code, "")
 		}
 		s.mu.Lock()
-		s.items[e.item], s.heard = u, u
+		if !u.over {
+			s.items[e.item], s.heard = u, u
+		}
 		s.mu.Unlock()
 	} else if s.follow(e) {
 		return nil
 	}
 	return s.send(s.client, data)
+}
+
+// hears reports whether speech that begins belongs to an utterance that has a slot:
+// the agent tells of it again, under the same name or a new one. There is one buffer
+// of audio, so one utterance at a time is being heard.
+func (s *session) hears(item string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.items[item] != nil:
+		return true
+	case s.heard != nil:
+		s.items[item] = s.heard
+		return true
+	}
+	return false
 }
 
 // follow notes what an event of the agent means for the turns. True: it is about one
@@ -151,12 +172,7 @@ func (s *session) follow(e realtimeEvent) bool {
 	}
 	switch e.kind {
 	case evCommitted:
-		u := s.items[e.item]
-		if u == nil && len(s.pending) > 0 {
-			u = s.pending[0]
-			s.items[e.item] = u
-		}
-		s.namedLocked(u)
+		s.nameLocked(e.item)
 	case evCompleted, evFailed:
 		s.doneLocked(s.items[e.item])
 		var u usage
@@ -193,6 +209,12 @@ func (s *session) take() (*utterance, string) {
 		}
 		u.slot = slot
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*utterance]bool{}
+	}
+	s.all[u] = true
 	u.timer = time.AfterFunc(s.x.cfg.Server.Timeouts.Total, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -201,17 +223,46 @@ func (s *session) take() (*utterance, string) {
 	return u, ""
 }
 
-// takeHeard returns the utterance that the agent has begun to hear, which the client
-// ends by itself.
-func (s *session) takeHeard() *utterance {
+// commitHeard notes that the client ends the utterance that the agent has begun to
+// hear, with its event. False: there is none.
+func (s *session) commitHeard(event string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.heard
-	s.heard = nil
-	if u != nil && u.over {
-		return nil
+	if u == nil {
+		return false
 	}
-	return u
+	s.heard = nil
+	s.commitLocked(u, event)
+	return true
+}
+
+// commitLocked notes that u waits for the agent's name, unless it is over: what is
+// over is nowhere but here, and nothing would end it.
+func (s *session) commitLocked(u *utterance, event string) {
+	if u == nil || u.over {
+		return
+	}
+	u.event = event
+	s.pending = append(s.pending, u)
+}
+
+// nameLocked notes that the agent has committed an item: the utterance of that name,
+// or the one that has waited longest for one. Where an agent commits a name again, or
+// gives none, what waits is part of what has the name, and one slot is enough.
+func (s *session) nameLocked(item string) {
+	u := s.items[item]
+	switch {
+	case u == nil && len(s.pending) > 0:
+		u = s.pending[0]
+		s.items[item] = u
+	case u != nil && u.named && len(s.pending) > 0:
+		s.doneLocked(s.pending[0])
+	}
+	if u != nil {
+		u.named = true
+		s.committedLocked(u)
+	}
 }
 
 // doneLocked ends an utterance: its slot is free.
@@ -220,11 +271,12 @@ func (s *session) doneLocked(u *utterance) {
 		return
 	}
 	u.over = true
+	delete(s.all, u)
 	u.timer.Stop()
 	if u.slot != nil {
 		u.slot.Free(false)
 	}
-	s.namedLocked(u)
+	s.committedLocked(u)
 	for item, o := range s.items {
 		if o == u {
 			delete(s.items, item)
@@ -232,8 +284,8 @@ func (s *session) doneLocked(u *utterance) {
 	}
 }
 
-// namedLocked notes that u is committed, and the agent has a name for it.
-func (s *session) namedLocked(u *utterance) {
+// committedLocked notes that u is neither heard any more nor waits for a name.
+func (s *session) committedLocked(u *utterance) {
 	if s.heard == u {
 		s.heard = nil
 	}
@@ -246,11 +298,7 @@ func (s *session) freeAll() {
 	defer s.taking.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.doneLocked(s.heard)
-	for len(s.pending) > 0 {
-		s.doneLocked(s.pending[0])
-	}
-	for _, u := range s.items {
+	for u := range s.all {
 		s.doneLocked(u)
 	}
 }
