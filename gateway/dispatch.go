@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
+	"time"
 
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/pace"
@@ -48,6 +49,7 @@ func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j
 			t.begun = true
 			g.metrics.decide("admitted", noLimit)
 			g.describe(x.Header(), grant)
+			Started(r.Context())
 		}
 		refusal, unreached := g.forward(x, r, up, j, run, end, t.movable(x, up, j))
 		switch {
@@ -138,10 +140,11 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run
 	dog := watch(cancel, up.Timeouts)
 	defer dog.hold()
 
+	end.asked = time.Now()
 	var link reach
 	resp, err := up.transport.RoundTrip(outbound(link.trace(ctx), x, r, up, j.body, dog))
 	if err != nil {
-		f, provider := broken(ctx, err, j.body.most)
+		f, provider := broken(x.causeOf(ctx, up, end.asked), err, j.body.most)
 		end.outcome.Failed = provider
 		end.heard, end.sick = provider, provider
 		level := slog.LevelDebug // clients leave all the time

@@ -127,6 +127,23 @@ func (g *Gateway) Perform(ctx context.Context, owner Owner, r *http.Request) (Pe
 	return out, nil
 }
 
+// OnStart returns a ctx for Perform that has f called when an upstream is asked: the
+// request waits for nothing of ours any more. A request of several steps has it called
+// for each. f must not block.
+func OnStart(ctx context.Context, f func()) context.Context {
+	return context.WithValue(ctx, startKey{}, f)
+}
+
+// startKey is where OnStart keeps its f.
+type startKey struct{}
+
+// Started tells whoever waits for it by OnStart.
+func Started(ctx context.Context) {
+	if f, ok := ctx.Value(startKey{}).(func()); ok {
+		f()
+	}
+}
+
 // ownerKey is where Perform says on whose behalf it asks.
 type ownerKey struct{}
 

@@ -79,10 +79,12 @@ upstreams: [{name: up, url: "UPSTREAM"}]
 routes: [{path: /v1/*, upstream: up}]
 `
 
-// start starts a replica; more are further sections.
-func start(t *testing.T, u *upstream, more string) *site {
+// start starts a replica; more are further sections, changes what to put in place of
+// parts of sections.
+func start(t *testing.T, u *upstream, more string, changes ...string) *site {
 	t.Helper()
-	cfg, err := config.Parse([]byte(strings.ReplaceAll(sections+more, "UPSTREAM", u.URL)), nil)
+	text := strings.NewReplacer(changes...).Replace(sections) + more
+	cfg, err := config.Parse([]byte(strings.ReplaceAll(text, "UPSTREAM", u.URL)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,9 +75,10 @@
 //
 // # Speed
 //
-// A replica claims only what it can start now, at most batch.workers, so hundreds of
-// claimed jobs never wait in a queue of their own. A job that gets no budget or provider
-// within a second goes back, with the wait that the answer names, and no other job of
+// A replica runs at most batch.workers jobs, and claims no more while four of them wait
+// for a budget, an agent or a provider: the order of turns is that of claims, and a job
+// that waits here is ahead of all turns. A job that gets none of these within a second
+// goes back, with the wait that the answer names, and no other job of
 // its tenant is claimed until then: a tenant that is out of budget costs a second per
 // wait, not a worker. It earns nothing meanwhile: V passes it by.
 //

@@ -290,3 +290,33 @@ rate_limiting: {per_api_key: {overrides: {ann: {requests: {limit: 1, per: 10h}}}
 		}
 	}
 }
+
+// TestFewWait: a replica with many workers claims few jobs that have to wait for the
+// upstream, so the turns of who comes later are soon.
+func TestFewWait(t *testing.T) {
+	u := newUpstream(t)
+	u.answer = func(int, string) (int, http.Header, string) {
+		<-time.After(20 * time.Millisecond) // the upstream's own time
+		return 200, nil, ""
+	}
+	s := start(t, u, "batch: {enabled: true, workers: 64}\n", "url: \"UPSTREAM\"", "url: \"UPSTREAM\", slots: 1, queue_depth: 1000")
+	many := s.batch("ann", s.upload("ann", lines("a", 150))).text("id")
+	poll(t, "ann's jobs run", func() bool { return len(u.texts()) > 10 })
+	few := s.batch("bob", s.upload("bob", lines("b", 3))).text("id")
+	poll(t, "bob's batch has begun", func() bool {
+		return s.must("GET", "/v1/batches/"+few, "bob", nil).text("status") != "validating"
+	})
+	begun := len(u.texts())
+	s.await("bob", few)
+	last := 0
+	for i, text := range u.texts() {
+		if strings.HasPrefix(text, "b") {
+			last = i + 1
+		}
+	}
+	// One runs, four wait, and then each of bob's takes turns with one of ann's.
+	if last > begun+25 {
+		t.Errorf("bob's last job ran in place %d, when %d had begun before his first turn", last, begun)
+	}
+	s.must("POST", "/v1/batches/"+many+"/cancel", "ann", nil)
+}

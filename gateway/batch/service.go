@@ -45,6 +45,7 @@ type Service struct {
 	api     http.Handler
 	lease   time.Duration
 	slots   chan struct{} // one for each job that may run here
+	hall    chan struct{} // one for each of them that may still wait
 
 	performer Performer       // set by Start
 	ctx       context.Context // of everything that runs in the background
@@ -71,7 +72,7 @@ func New(o Options) (*Service, error) {
 	}
 	c := o.Config()
 	s := &Service{
-		opts: o, store: store{o.Redis}, log: o.Logger, lease: c.Lease, slots: make(chan struct{}, c.Workers),
+		opts: o, store: store{o.Redis}, log: o.Logger, lease: c.Lease, slots: make(chan struct{}, c.Workers), hall: make(chan struct{}, min(c.Workers, waiting)),
 		poke: make(chan struct{}, 1), look: make(chan struct{}, 1), drained: make(chan struct{}), mine: map[*job]bool{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())

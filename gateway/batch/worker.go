@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/headway-limiter/headway/gateway"
@@ -24,6 +25,10 @@ const (
 	// it goes back: the slot is for a job that can run. It is longer than the gaps of a
 	// provider's pace, and short beside the wait for a budget.
 	hold = time.Second
+	// waiting is how many jobs that were claimed may wait here for a provider at once.
+	// Their turns have come, so they run before whoever comes to the fleet meanwhile, and
+	// one replica's go by another's: the more wait, the less is the order that of turns.
+	waiting = 4
 	// Bounds of how long a job that went back rests.
 	minRest, maxRest = 200 * time.Millisecond, 60 * time.Second
 	// maxBroken is how often a job runs again whose attempt may have been work for
@@ -52,6 +57,7 @@ func (s *Service) claims() {
 		}
 		for range free - len(jobs) {
 			<-s.slots
+			<-s.hall
 		}
 		s.adopt(jobs)
 		for _, j := range jobs {
@@ -66,20 +72,35 @@ func (s *Service) claims() {
 	}
 }
 
-// take waits for a free slot, takes all that are free and returns their number;
-// false: draining.
+// take waits until a job may be claimed and returns how many may; false: draining.
 func (s *Service) take() (n int, ok bool) {
-	select {
-	case <-s.drained:
-		return 0, false
-	case s.slots <- struct{}{}:
-	}
-	for n = 1; ; n++ {
-		select {
-		case s.slots <- struct{}{}:
-		default:
-			return n, true
+	for ; ; n++ {
+		if !s.enter(s.slots, n == 0) {
+			return n, n > 0
 		}
+		if !s.enter(s.hall, n == 0) {
+			<-s.slots
+			return n, n > 0
+		}
+	}
+}
+
+// enter takes a place of a room, if need be when there is one; false: there is none, or
+// draining.
+func (s *Service) enter(room chan struct{}, wait bool) bool {
+	if !wait {
+		select {
+		case room <- struct{}{}:
+			return true
+		default:
+			return false
+		}
+	}
+	select {
+	case room <- struct{}{}:
+		return true
+	case <-s.drained:
+		return false
 	}
 }
 
@@ -154,7 +175,9 @@ func (s *Service) renewals() {
 // work runs a job once, and then records what came of it or gives it back.
 func (s *Service) work(j *job) {
 	defer s.leave(j)
-	ctx, cancel := context.WithDeadline(s.jobCtx, j.deadline)
+	started := sync.OnceFunc(func() { <-s.hall })
+	defer started()
+	ctx, cancel := context.WithDeadline(gateway.OnStart(s.jobCtx, started), j.deadline)
 	defer cancel()
 	switch err := s.mayKeep(j.owner); {
 	case errors.Is(err, workspace.ErrRetention): // since it was submitted
