@@ -192,3 +192,27 @@ func TestExplainQuestions(t *testing.T) {
 		}
 	})
 }
+
+// TestAdminRoot: whoever opens the admin listener is led to the console, while it is on.
+func TestAdminRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for more, want := range map[string]int{"": http.StatusFound, "server: {console: false}\n": http.StatusNotFound} {
+			r := newRig(t, more, ok)
+			w := httptest.NewRecorder()
+			r.Admin().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/", nil))
+			if at := w.Header().Get("Location"); w.Code != want || want == http.StatusFound && at != "/console/" {
+				t.Errorf("%q: %d to %q, want %d", more, w.Code, at, want)
+			}
+		}
+	})
+}
+
+func TestBrief(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Minute: "1m", time.Hour: "1h", 0: "0s", 10 * time.Second: "10s", 90 * time.Minute: "1h30m", 61 * time.Second: "1m1s", 10 * time.Minute: "10m", time.Hour + time.Second: "1h0m1s",
+	} {
+		if got := Brief(d); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}

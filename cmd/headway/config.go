@@ -28,8 +28,8 @@ func configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check, show and describe configurations",
-		Long: `A configuration is one YAML file, without which headway serve runs a simulated
-provider for trying out. These commands read it and start nothing:
+		Long: `A configuration is one YAML file, ` + defaultConfigFile + ` in the working directory unless it
+is named, without which headway serve runs a simulated provider for trying out. These commands read it and start nothing:
 
   validate  names every mistake with line and fix, and settings without effect
   show      prints what is in effect: defaults filled in, environment expanded,

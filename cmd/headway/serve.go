@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -27,13 +28,17 @@ func serveCommand() *cobra.Command {
 signal ends it at once. SIGHUP, or a change of the file, puts what the file says
 in force; a wrong file changes nothing.
 
-Without --config it serves on 127.0.0.1:8080 with an embedded store and a
-simulated provider, for a first look. The only API key is "demo-key".`,
+Without --config the file is ` + defaultConfigFile + `, as for the other commands. Where there is
+none, it serves on 127.0.0.1:8080 with an embedded store and a simulated provider,
+for a first look. The only API key is "demo-key".`,
 		Example: `  headway serve
   headway serve --config /etc/headway/headway.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := newLogger(cmd.ErrOrStderr())
+			if path == "" {
+				path = hereConfig(log)
+			}
 			cfg, cleanup, err := serveConfig(path, log)
 			if err != nil {
 				return err
@@ -42,8 +47,18 @@ simulated provider, for a first look. The only API key is "demo-key".`,
 			return serve(cmd.Context(), cfg, path, log)
 		},
 	}
-	cmd.Flags().StringVarP(&path, "config", "c", "", "configuration file (YAML)")
+	cmd.Flags().StringVarP(&path, "config", "c", "", "configuration file (default "+defaultConfigFile+", if there is one)")
 	return cmd
+}
+
+// hereConfig is the configuration that is taken where none is named; empty: there is
+// no such file.
+func hereConfig(log *slog.Logger) string {
+	if _, err := os.Stat(defaultConfigFile); errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	log.Info("no --config: the file in the working directory", "file", defaultConfigFile)
+	return defaultConfigFile
 }
 
 // serveConfig loads path, or makes up a first look when there is none.
@@ -126,6 +141,6 @@ rate_limiting:
 		provider.Close()
 		return nil, nil, fmt.Errorf("built-in configuration: %w", err)
 	}
-	log.Warn("no --config: embedded store, simulated provider, loopback only", "key", firstLookKey, "provider", provider.URL)
+	log.Warn("no --config and no "+defaultConfigFile+": embedded store, simulated provider, loopback only", "key", firstLookKey, "provider", provider.URL)
 	return cfg, provider.Close, nil
 }

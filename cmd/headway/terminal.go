@@ -48,10 +48,10 @@ func newTerminal(out io.Writer, asked bool) terminal {
 }
 
 // draw replaces the table on the screen by a new one, in one write so that it
-// does not flicker.
+// does not flicker. Where nobody looks, one table follows another.
 func (t *terminal) draw(lines []string) {
 	var b strings.Builder
-	if t.drawn > 0 {
+	if t.live && t.drawn > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA\r%s", t.drawn, clearBelow)
 	}
 	for _, line := range lines {

@@ -2,14 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"net/http"
-	"net/url"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,12 +19,10 @@ const (
 	topWithin = 5 * time.Second
 	// maxDocument bounds what it answers, in bytes.
 	maxDocument = 4 << 20
-	// defaultAdmin is where a replica's admin listener is unless it was moved.
-	defaultAdmin = "http://127.0.0.1:9090"
 )
 
 func topCommand() *cobra.Command {
-	var admin, token string
+	var admin adminFlags
 	var once bool
 	cmd := &cobra.Command{
 		Use:   "top",
@@ -45,36 +39,20 @@ listener asks for one, is in ` + adminTokenName + `, or in another variable that
   headway top --once --admin http://10.0.0.7:9090`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t, err := newTop(admin, token)
+			replica, err := admin.listener()
 			if err != nil {
 				return err
 			}
-			return t.run(cmd.Context(), cmd.OutOrStdout(), once)
+			return (&top{replica}).run(cmd.Context(), cmd.OutOrStdout(), once)
 		},
 	}
-	cmd.Flags().StringVar(&admin, "admin", defaultAdmin, "address of a replica's admin listener")
-	cmd.Flags().StringVar(&token, "admin-token", "${"+adminTokenName+"}", "variable with the admin token, as '${NAME}'")
+	admin.register(cmd, defaultAdmin)
 	cmd.Flags().BoolVar(&once, "once", false, "write one frame, with the rates of one second, and end")
 	return cmd
 }
 
 // top asks one replica again and again.
-type top struct {
-	base  *url.URL
-	token string
-}
-
-func newTop(admin, token string) (*top, error) {
-	base, err := url.Parse(admin)
-	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-		return nil, UsageError{errors.New("headway: --admin is not like " + defaultAdmin)}
-	}
-	name := reference.FindStringSubmatch(token)
-	if name == nil {
-		return nil, UsageError{errors.New("headway: --admin-token is not like '${NAME}': a token typed here would be seen by others")}
-	}
-	return &top{base, os.Getenv(name[1])}, nil
-}
+type top struct{ replica *listener }
 
 // run shows frames until ctx ends, or one. The first needs two looks, for rates.
 // Once it has shown one, a replica that does not answer is waited for.
@@ -125,36 +103,9 @@ func (t *top) look(ctx context.Context) (live console.Live, err error) {
 	for path, into := range map[string]any{
 		"overview": &live.Overview, "tenants": &live.Tenants, "queues": &live.Queues, "agents": &live.Agents,
 	} {
-		if err := t.get(ctx, path, into); err != nil {
-			return live, fmt.Errorf("top: %w", err)
+		if err := t.replica.ask(ctx, path, nil, maxDocument, into); err != nil {
+			return live, err
 		}
 	}
 	return live, nil
-}
-
-// get reads one document of the API.
-func (t *top) get(ctx context.Context, path string, into any) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.base.JoinPath("api", path).String(), nil)
-	if err != nil {
-		return err
-	}
-	if t.token != "" {
-		r.Header.Set("Authorization", "Bearer "+t.token)
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
-	switch {
-	case err != nil:
-		return err
-	case resp.StatusCode != http.StatusOK:
-		return explainFailure(resp.StatusCode, data)
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("the answer of %s is no document of Headway: %w", t.base.Host, err)
-	}
-	return nil
 }

@@ -39,6 +39,7 @@ func TestTop(t *testing.T) {
 	}))
 	defer locked.Close()
 	t.Setenv("HEADWAY_TEST_TOKEN", "right")
+	t.Setenv("HEADWAY_ADMIN_TOKEN", "")
 	for _, test := range []struct {
 		code int
 		want string
@@ -46,9 +47,11 @@ func TestTop(t *testing.T) {
 	}{
 		{exitUsage, "is not like http", []string{"--admin", "localhost"}},
 		{exitUsage, "would be seen", []string{"--admin-token", "right"}},
-		{exitUsage, "Sign in. (status 401)", []string{"--admin", locked.URL}},
+		{exitUsage, "Sign in. (status 401); the admin token (server.admin_token) is taken from HEADWAY_ADMIN_TOKEN, which is not set; --admin-token", []string{"--admin", locked.URL}},
+		{exitUsage, "the variable NOPE is not set", []string{"--admin", locked.URL, "--admin-token", "${NOPE}"}},
+		{exitFailed, "with server.console on?", []string{"--admin", d.replicas[0].URL()}},
 		{exitOK, "members 0", []string{"--admin", locked.URL, "--admin-token", "${HEADWAY_TEST_TOKEN}"}},
-		{exitFailed, "refused", []string{"--admin", "http://127.0.0.1:1"}},
+		{exitFailed, "nothing listens on 127.0.0.1:1; --admin is", []string{"--admin", "http://127.0.0.1:1"}},
 	} {
 		code, out, stderr := headway(append([]string{"top", "--once"}, test.args...)...)
 		if code != test.code || !strings.Contains(out+stderr, test.want) {
@@ -92,5 +95,22 @@ func TestTopFrame(t *testing.T) {
 	}
 	if strings.Contains(frame, "\x1b") {
 		t.Errorf("a name moves the cursor: %q", frame)
+	}
+}
+
+// What is no terminal gets one frame after the other, and no sequences.
+func TestFramesInAFile(t *testing.T) {
+	var file strings.Builder
+	screen := newTerminal(&file, true)
+	screen.draw([]string{"one"})
+	screen.draw([]string{"two", "lines"})
+	if got := file.String(); got != "one\ntwo\nlines\n" {
+		t.Errorf("a file has %q", got)
+	}
+	file.Reset()
+	screen.live = true
+	screen.draw([]string{"three"})
+	if got := file.String(); got != "\x1b[2A\r"+clearBelow+"three\n" {
+		t.Errorf("a terminal is sent %q", got)
 	}
 }
