@@ -29,13 +29,31 @@ var codes = map[string]bool{
 	"TRYAGAIN": false, "MOVED": false, "ASK": false, "NOSCRIPT": false,
 }
 
+// hints say of some codes which fields of the configuration they are about.
+var hints = map[string]string{
+	"NOAUTH":    "set redis.password",
+	"WRONGPASS": "check redis.username and redis.password",
+	"NOPERM":    "what redis.username may do is not enough",
+}
+
 // failure is an error of one call, with its kind.
 type failure struct {
 	kind string
 	err  error
 }
 
-func (f *failure) Error() string { return f.kind + ": " + f.err.Error() }
+// Error tells a server's own words as they are, for they begin with the code, and
+// for those that mean a wrong configuration where that is.
+func (f *failure) Error() string {
+	text := f.err.Error()
+	if _, coded := codes[f.kind]; !coded {
+		return f.kind + ": " + text
+	}
+	if hint := hints[f.kind]; hint != "" {
+		return text + " (" + hint + ")"
+	}
+	return text
+}
 
 func (f *failure) Unwrap() error { return f.err }
 

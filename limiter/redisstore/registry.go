@@ -27,7 +27,7 @@ func (s *Store) Replicas() int { return int(s.replicas.Load()) }
 
 // Forgotten counts how often Redis had lost the entries of this replica: by
 // expiry, while it was out of reach for longer than the ttl, or with all data.
-func (s *Store) Forgotten() int64 { return s.forgotten.Load() }
+func (s *Store) Forgotten() int64 { return s.registry.forgotten.Load() + s.epochs.lost.Load() }
 
 // Hold adds a slot to those held, without asking: its request runs, and was
 // admitted without Redis. It is stated with the next word to Redis, even above

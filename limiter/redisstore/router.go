@@ -91,6 +91,7 @@ type router struct {
 
 	// Of openRouter, then of the scout's goroutine alone, and of close after it.
 	opened  bool // new servers are watched from the start
+	missed  int  // looks in a row that told nothing
 	known   map[string]*client
 	retired []retiree
 }
@@ -104,8 +105,9 @@ type retiree struct {
 // scout finds out which servers decide. Its methods are called by one goroutine.
 type scout interface {
 	// find returns the masters' addresses and who owns which slot (nil outside of
-	// a cluster). ok is false when nobody told; it gives up soon enough.
-	find(t *table) (masters []string, owners []string, ok bool)
+	// a cluster). The error says of each who was asked why nobody told; it gives up
+	// soon enough.
+	find(t *table) (masters []string, owners []string, err error)
 	close()
 }
 
@@ -231,8 +233,9 @@ func (r *router) troubled() (n int) {
 
 // refresh looks once; it reports whether anybody told.
 func (r *router) refresh() bool {
-	masters, owners, ok := r.scout.find(r.table.Load())
-	if !ok {
+	masters, owners, err := r.scout.find(r.table.Load())
+	r.looked(err)
+	if err != nil {
 		return false
 	}
 	if err := r.adopt(masters, owners); err != nil {

@@ -3,8 +3,12 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/redis/rueidis"
@@ -32,10 +36,11 @@ type sentinel struct {
 	redis rueidis.Client
 }
 
-// naming is one sentinel's answer: "" does not know, or does not answer.
+// naming is one sentinel's answer.
 type naming struct {
 	addr  string
 	epoch int64
+	err   error // why there is no address
 }
 
 func newSentinels(o Options) *sentinels {
@@ -47,7 +52,7 @@ func newSentinels(o Options) *sentinels {
 }
 
 // find implements scout.
-func (s *sentinels) find(*table) (masters, owners []string, ok bool) {
+func (s *sentinels) find(*table) (masters, owners []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), findTime)
 	defer cancel()
 	answers := make(chan naming, len(s.list))
@@ -55,49 +60,76 @@ func (s *sentinels) find(*table) (masters, owners []string, ok bool) {
 		s.wg.Go(func() { answers <- one.ask(ctx, s.opts) })
 	}
 	best := naming{epoch: -1}
-	for range s.list {
+	var wrong reasons
+	for n := 0; n < len(s.list); n++ {
 		select {
-		case n := <-answers:
-			if n.addr != "" && n.epoch > best.epoch {
-				best = n
+		case a := <-answers:
+			if a.err != nil {
+				wrong.add(a.err)
+			} else if a.epoch > best.epoch {
+				best = a
 			}
 		case <-ctx.Done(): // some hang: the others decide
-			return []string{best.addr}, nil, best.addr != ""
+			wrong.add(fmt.Errorf("%d of %d sentinels did not answer within %v", len(s.list)-n, len(s.list), findTime))
+			n = len(s.list)
 		}
 	}
-	return []string{best.addr}, nil, best.addr != ""
+	if best.addr == "" {
+		return nil, nil, wrong.err()
+	}
+	return []string{best.addr}, nil, nil
 }
 
 // ask asks for both in one pipeline. SENTINEL MASTER alone would not do: while
 // a failover is completed it tells the new epoch and still the old address.
-func (s *sentinel) ask(ctx context.Context, o Options) (n naming) {
+func (s *sentinel) ask(ctx context.Context, o Options) naming {
+	n, err := s.naming(ctx, o)
+	if err != nil {
+		n.err = fmt.Errorf("sentinel %s: %w", s.addr, err)
+	}
+	return n
+}
+
+func (s *sentinel) naming(ctx context.Context, o Options) (n naming, err error) {
 	if !s.mu.TryLock() {
-		return n // still busy with an earlier question
+		return n, errors.New("is busy with an earlier question")
 	}
 	defer s.mu.Unlock()
 	if s.redis == nil {
 		conf := o.scouting(s.addr)
 		conf.Username, conf.Password = o.SentinelUsername, o.SentinelPassword
-		s.redis, _ = rueidis.NewClient(conf) // what cannot be reached is dialled again
+		s.redis, err = rueidis.NewClient(conf) // what cannot be reached is dialled again
 	}
 	if s.redis == nil {
-		return n
+		return n, err
 	}
 	b := s.redis.B()
 	replies := s.redis.DoMulti(ctx,
 		b.SentinelGetMasterAddrByName().Master(o.SentinelMaster).Build(),
 		b.Arbitrary("SENTINEL", "MASTER", o.SentinelMaster).Build())
 	at, err := replies[0].AsStrSlice()
-	if err != nil || len(at) != 2 {
-		return n
+	if rueidis.IsRedisNil(err) || err == nil && len(at) != 2 {
+		return n, fmt.Errorf("knows no master %q (redis.sentinel.master)", o.SentinelMaster)
+	} else if err != nil {
+		return n, err
 	}
 	about, err := replies[1].AsStrMap()
 	if err != nil {
-		return n
+		return n, err
 	}
 	n.epoch, _ = strconv.ParseInt(about["config-epoch"], 10, 64)
 	n.addr = net.JoinHostPort(at[0], at[1])
-	return n
+	return n, nil
+}
+
+// reasons are why several servers did not tell, as one line of a log.
+type reasons []string
+
+func (r *reasons) add(err error) { *r = append(*r, err.Error()) }
+
+func (r reasons) err() error {
+	slices.Sort(r) // answers come in any order
+	return errors.New(strings.Join(r, "; "))
 }
 
 func (s *sentinels) close() {

@@ -34,7 +34,8 @@ type Store struct {
 	closed  atomic.Bool
 	watched sync.WaitGroup
 	registry
-	quit chan struct{} // ends watch
+	epochs epochs
+	quit   chan struct{} // ends watch and keepEpoch
 }
 
 var _ limiter.Store = (*Store)(nil)
@@ -53,7 +54,7 @@ func New(o Options) (*Store, error) {
 	}
 	s := &Store{
 		opts: o, inc: fmt.Sprintf("%016x", o.Incarnation), ttl: o.LeaseTTL.Milliseconds(), log: o.Logger, metrics: m,
-		quit: make(chan struct{}),
+		epochs: epochs{askSoon: make(chan struct{}, 1)}, quit: make(chan struct{}),
 	}
 	s.calls.New = func() any { return newCall() }
 	s.outbox = newOutbox(s)
@@ -62,6 +63,8 @@ func New(o Options) (*Store, error) {
 	if err := openRouter(s); err != nil {
 		return nil, err
 	}
+	s.askEpoch()
+	s.watched.Go(s.keepEpoch)
 	s.outbox.start()
 	return s, nil
 }

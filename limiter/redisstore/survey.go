@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -57,16 +58,17 @@ type member struct {
 }
 
 // find implements scout.
-func (s *survey) find(t *table) (masters, owners []string, ok bool) {
-	views := s.ask(healthy(t.nodes), func(ctx context.Context, n *client) (string, error) {
+func (s *survey) find(t *table) (masters, owners []string, err error) {
+	views, err := s.ask(healthy(t.nodes), func(ctx context.Context, n *client) (string, error) {
 		return n.redis.Do(ctx, n.redis.B().ClusterNodes().Build()).ToString()
 	})
 	if len(views) == 0 {
-		views = s.askAll(s.strangers(), s.askStranger)
+		views, err = s.askAll(s.strangers(), s.askStranger)
 	}
-	if len(views) > 0 {
-		s.forget()
+	if len(views) == 0 {
+		return nil, nil, err
 	}
+	s.forget()
 	best, epochs, found := make([]string, slotCount), make([]int64, slotCount), map[string]bool{}
 	for _, view := range views {
 		for _, m := range parseNodes(view.text, view.addr, s.opts.byHostname()) {
@@ -78,13 +80,13 @@ func (s *survey) find(t *table) (masters, owners []string, ok bool) {
 		}
 	}
 	if !slices.ContainsFunc(best, func(addr string) bool { return addr != "" }) {
-		return nil, nil, false
+		return nil, nil, fmt.Errorf("no master keeps any slot, says %s", views[0].addr)
 	}
 	for addr := range found {
 		masters = append(masters, addr)
 	}
 	slices.Sort(masters)
-	return masters, best, true
+	return masters, best, nil
 }
 
 // claim enters m where no greater epoch claims the slot.
@@ -99,10 +101,13 @@ func (m member) claim(best []string, epochs []int64) {
 }
 
 // view is what one node says.
-type view struct{ addr, text string }
+type view struct {
+	addr, text string
+	err        error
+}
 
 // ask asks nodes of the table, over the connections that calls use.
-func (s *survey) ask(nodes []*client, do func(context.Context, *client) (string, error)) []view {
+func (s *survey) ask(nodes []*client, do func(context.Context, *client) (string, error)) ([]view, error) {
 	byAddr := map[string]*client{}
 	var addrs []string
 	for _, n := range nodes[:min(len(nodes), surveyMost)] {
@@ -113,31 +118,34 @@ func (s *survey) ask(nodes []*client, do func(context.Context, *client) (string,
 }
 
 // askAll asks several addresses at once and returns the answers that came in
-// time. The rest end by themselves: connecting and silence are bounded.
-func (s *survey) askAll(addrs []string, do func(context.Context, string) (string, error)) (views []view) {
+// time, and why others did not come. The rest end by themselves: connecting and
+// silence are bounded.
+func (s *survey) askAll(addrs []string, do func(context.Context, string) (string, error)) ([]view, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), findTime)
+	defer cancel()
 	answers := make(chan view, len(addrs))
 	for _, addr := range addrs {
 		s.wg.Go(func() {
 			text, err := do(ctx, addr)
-			if err != nil {
-				text = ""
-			}
-			answers <- view{addr, text}
+			answers <- view{addr, text, err}
 		})
 	}
-	defer cancel()
-	for range addrs {
+	var views []view
+	var wrong reasons
+	for n := range addrs {
 		select {
 		case v := <-answers:
-			if v.text != "" {
+			if v.err == nil && v.text != "" {
 				views = append(views, v)
+			} else if v.err != nil {
+				wrong.add(fmt.Errorf("%s: %w", v.addr, v.err))
 			}
 		case <-ctx.Done():
-			return views
+			wrong.add(fmt.Errorf("%d of %d servers did not answer within %v", len(addrs)-n, len(addrs), findTime))
+			return views, wrong.err()
 		}
 	}
-	return views
+	return views, wrong.err()
 }
 
 // healthy returns the nodes with a closed breaker, or all if there are none, in

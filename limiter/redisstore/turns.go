@@ -33,6 +33,9 @@ type stock struct {
 // limiter.BidState.
 const bidOvertaken = 3
 
+// statusForgotten is that of a call in a reply of lua/prelude_guard.lua.
+const statusForgotten = 4
+
 // Turns implements limiter.Store. A call that was overtaken on a counter, or that
 // a reply proves to have come before its fence by mistake, is sent again, as in
 // Admit.
@@ -56,16 +59,26 @@ func (s *Store) turnsPart(ctx context.Context, home limiter.ID, t limiter.Turns,
 		return limiter.TurnsVerdict{}, err
 	}
 	for range resendMost {
+		guard := ""
+		if t.Slots.ID != "" && home == "" {
+			if guard = s.epochs.current(time.Now()); guard == "" {
+				return limiter.TurnsVerdict{}, s.forgotten(start)
+			}
+		}
 		c := s.calls.Get().(*call)
 		c.home, c.until, c.stock, c.bids = home, until, s.drawStock(t), s.draw(t.Bids)
 		c.turns = limiter.Turns{Pool: t.Pool, Slots: t.Slots, Rate: t.Rate}
-		c.buildPool(t, s.inc, s.ttl)
+		c.buildPool(t, s.inc, s.ttl, guard)
 		if err := s.exchange(ctx, c); err != nil {
 			return limiter.TurnsVerdict{}, err
 		}
-		if c.reply[0] != statusGranted { // overtaken, or too late by a fence that was too early
+		if status := c.reply[0]; status != statusGranted { // overtaken, or too late by a fence that was too early
 			s.dropBids(c)
 			s.release(c)
+			if status == statusForgotten {
+				s.epochs.soon()
+				return limiter.TurnsVerdict{}, s.forgotten(start)
+			}
 			s.metrics.resent.Inc()
 			continue
 		}
@@ -120,8 +133,8 @@ func (s *Store) settleStock(st stock, granted int64) {
 	}
 }
 
-// buildPool fills in a call for turns.
-func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
+// buildPool fills in a call for turns, with the epoch by which it takes slots, if any.
+func (c *call) buildPool(t limiter.Turns, inc string, ttl int64, guard string) {
 	a := &c.text
 	a.reset(c.home)
 	if t.Slots.ID == "" {
@@ -137,6 +150,12 @@ func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
 	for _, b := range c.bids {
 		c.buildKeys(b.Rest)
 		keys += len(b.Rest.Charges) + len(b.Rest.Slots)
+	}
+	c.script = &lua.Pool
+	if guard != "" {
+		c.script = &lua.Stock
+		a.str(epochKeys[0])
+		keys++
 	}
 	a.str(inc)
 	a.int(ttl)
@@ -166,8 +185,10 @@ func (c *call) buildPool(t limiter.Turns, inc string, ttl int64) {
 			a.int(b.wants[i])
 		}
 	}
+	if guard != "" {
+		a.str(guard)
+	}
 	c.cut(keys)
-	c.script = &lua.Pool
 }
 
 // slotsKey appends hw:{hw}:s:<dimension>:<id>:<part>: t tags, c claims.

@@ -98,4 +98,20 @@ func (s *Store) breakerChanged(node *client, open bool, why string) {
 	s.log.Info("store usable", "address", node.addr)
 	s.slots.markAll() // Redis may have lost or expired everything meanwhile
 	s.outbox.poke()   // settlements wait as well
+	s.epochs.soon()
+}
+
+// looked logs that nobody tells which servers decide, and that somebody does again:
+// once each, and not for a look or two that a busy machine missed.
+func (r *router) looked(err error) {
+	switch {
+	case err != nil:
+		if r.missed++; r.missed == firstLooks {
+			r.store.log.Warn("store servers unknown", "mode", r.store.opts.Mode, "why", err)
+		}
+		return
+	case r.missed >= firstLooks:
+		r.store.log.Info("store servers known", "mode", r.store.opts.Mode)
+	}
+	r.missed = 0
 }
