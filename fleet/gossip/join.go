@@ -19,6 +19,8 @@ const (
 	maxHurried = 5
 	// resolveTimeout bounds one look-up of a name.
 	resolveTimeout = 3 * time.Second
+	// warnEvery is the least time between two warnings of one name.
+	warnEvery = 10 * time.Minute
 	// registryTimeout bounds one question to the registry.
 	registryTimeout = 2 * time.Second
 	// maxKnown bounds the addresses that are tried again.
@@ -146,6 +148,7 @@ func (n *Node) contact(ctx context.Context, addrs []string) (answered, members i
 	var errs []error
 	for _, a := range addrs {
 		resolved, err := resolve(ctx, a)
+		n.resolved(a, err)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("gossip: join %s: %w", a, err))
 			continue
@@ -168,6 +171,23 @@ func (n *Node) contact(ctx context.Context, addrs []string) (answered, members i
 		}
 	}
 	return answered, members, errors.Join(errs...)
+}
+
+// resolved logs that a name leads nowhere when it begins to, once a warnEvery as
+// long as it does, and its end. A look-up that was cut off says nothing.
+func (n *Node) resolved(addr string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	at, lost := n.lost[addr]
+	switch now := time.Now(); {
+	case errors.Is(err, context.Canceled):
+	case err == nil && lost:
+		delete(n.lost, addr)
+		n.cfg.Logger.Info("gossip: name resolves", "addr", addr)
+	case err != nil && (lost && now.Sub(at) >= warnEvery || !lost && len(n.lost) < maxKnown):
+		n.lost[addr] = now
+		n.cfg.Logger.Warn("gossip: cannot join: the name does not resolve", "addr", addr, "err", err)
+	}
 }
 
 func (n *Node) isMember(addr string) bool {

@@ -40,9 +40,10 @@ type Node struct {
 	// the other way round.
 	mu     sync.Mutex
 	table  *fleet.Table
-	peers  map[string]string // name to address of the other live members
-	known  map[string]bool   // addresses to try again when not members
-	rotate int               // where the next direct sends begin
+	peers  map[string]string    // name to address of the other live members
+	known  map[string]bool      // addresses to try again when not members
+	lost   map[string]time.Time // when it was last told of each that it does not resolve
+	rotate int                  // where the next direct sends begin
 }
 
 // report is what Publish was told last.
@@ -60,7 +61,7 @@ func Start(cfg Config) (*Node, error) {
 	cfg = cfg.withDefaults()
 	n := &Node{
 		cfg: cfg, stranger: make(chan struct{}, 1), hurried: make(chan struct{}, 1),
-		table: fleet.NewTable(cfg.Name), peers: map[string]string{}, known: map[string]bool{},
+		table: fleet.NewTable(cfg.Name), peers: map[string]string{}, known: map[string]bool{}, lost: map[string]time.Time{},
 	}
 	n.queue.NumNodes = n.Members
 	n.queue.RetransmitMult = 2 // forwarded by everybody who finds it new
