@@ -117,7 +117,7 @@ func (p *process) follow(logs io.Reader, ready chan<- struct{}) {
 	for lines.Scan() {
 		p.last.add(lines.Text())
 		var l struct{ Msg, Admin string }
-		if p.adminURL == "" && json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "replica ready" {
+		if p.adminURL == "" && json.Unmarshal(lines.Bytes(), &l) == nil && l.Msg == "replica started" {
 			p.adminURL = l.Admin
 			close(ready)
 		}

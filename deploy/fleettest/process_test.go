@@ -95,7 +95,7 @@ func (r *replica) addresses() bool {
 	}
 	for line := range bytes.Lines(text) {
 		var entry struct{ Msg, Listen, Admin, Gossip string }
-		if json.Unmarshal(line, &entry) == nil && entry.Msg == "replica ready" {
+		if json.Unmarshal(line, &entry) == nil && entry.Msg == "replica started" {
 			r.url, r.admin, r.gossip = entry.Listen, entry.Admin, entry.Gossip
 			return true
 		}

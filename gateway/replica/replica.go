@@ -10,9 +10,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -31,10 +32,6 @@ import (
 	"github.com/headway-limiter/headway/limiter/near"
 	"github.com/headway-limiter/headway/limiter/redisstore"
 )
-
-// closeGrace bounds the last words of a replica: slots given back, goodbye to
-// the fleet.
-const closeGrace = 2 * time.Second
 
 // Options are what a configuration file cannot say.
 type Options struct {
@@ -150,7 +147,7 @@ func Start(ctx context.Context, cfg *config.Config, opts Options) (r *Replica, e
 		return nil, err
 	}
 	r.startBatch()
-	r.log.Info("replica ready", "name", name, "listen", r.URL(), "admin", r.AdminURL(), "console", r.ConsoleURL(), "gossip", r.GossipAddr())
+	r.log.Info("replica started", "name", name, "listen", r.URL(), "admin", r.AdminURL(), "console", r.ConsoleURL(), "gossip", r.GossipAddr())
 	return r, nil
 }
 
@@ -226,6 +223,16 @@ func (r *Replica) openNear() (err error) {
 	return err
 }
 
+// unopened names the field of what could not be listened on, and what to do. Not
+// every library hands on which error it was, so its text has to do.
+func unopened(field string, err error) error {
+	fix := "write an address of this machine"
+	if strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
+		fix = "end what listens there, or write another port"
+	}
+	return fmt.Errorf("replica: %s: %w; %s", field, err, fix)
+}
+
 // openFleet starts gossip, or stands in for a fleet of one.
 func (r *Replica) openFleet(name string, incarnation uint64, build string) (limiter.Fleet, error) {
 	c := r.cfg.Load().Fleet
@@ -241,17 +248,17 @@ func (r *Replica) openFleet(name string, incarnation uint64, build string) (limi
 		Registry: r.registryOfFleet(), Build: build, ConfigHash: r.cfg.Load().Hash(), Logger: r.log, Registerer: r.registry,
 	})
 	if err != nil {
-		return nil, err
+		return nil, unopened("fleet.bind", err)
 	}
 	return r.node, nil
 }
 
 // listen opens both listeners and serves on them.
 func (r *Replica) listen(opts Options) (err error) {
-	if r.api, err = r.newServer(opts.Listener, r.cfg.Load().Server.Listen, r.gateway.Handler()); err != nil {
+	if r.api, err = r.newServer(opts.Listener, "server.listen", r.cfg.Load().Server.Listen, r.gateway.Handler()); err != nil {
 		return err
 	}
-	if r.admin, err = r.newServer(opts.AdminListener, r.cfg.Load().Server.AdminListen, r.gateway.Admin()); err != nil {
+	if r.admin, err = r.newServer(opts.AdminListener, "server.admin_listen", r.cfg.Load().Server.AdminListen, r.gateway.Admin()); err != nil {
 		return err
 	}
 	for _, s := range []*server{r.api, r.admin} {
@@ -264,11 +271,12 @@ func (r *Replica) listen(opts Options) (err error) {
 	return nil
 }
 
-func (r *Replica) newServer(ln net.Listener, addr string, h http.Handler) (*server, error) {
+// newServer serves h on ln, or else on what the configuration says in field.
+func (r *Replica) newServer(ln net.Listener, field, addr string, h http.Handler) (*server, error) {
 	if ln == nil {
 		var err error
 		if ln, err = net.Listen("tcp", addr); err != nil {
-			return nil, fmt.Errorf("replica: %w", err)
+			return nil, unopened(field, err)
 		}
 	}
 	t := r.cfg.Load().Server.Timeouts
@@ -331,74 +339,6 @@ func (r *Replica) Health() limiter.Health { return r.store.Health() }
 
 // Failed yields the error of a listener that stopped by itself.
 func (r *Replica) Failed() <-chan error { return r.failed }
-
-// Shutdown leaves in order. It returns when everything is closed; if ctx ends
-// first, what still runs is cut off.
-func (r *Replica) Shutdown(ctx context.Context) (err error) {
-	r.end.Do(func() {
-		r.gateway.Drain()
-		r.drainBatch()
-		drain := r.cfg.Load().Server.Drain
-		select {
-		case <-time.After(drain.Delay):
-		case <-ctx.Done():
-		}
-		grace, cancel := context.WithTimeout(ctx, drain.Grace)
-		defer cancel()
-		if err = r.api.Shutdown(grace); err != nil {
-			err = fmt.Errorf("replica: requests still running after %v were cut off: %w", drain.Grace, err)
-			r.api.Close()
-		}
-		r.gateway.EndSessions(grace)
-		r.closeBatch(grace)
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
-		defer cancel()
-		err = errors.Join(err, r.close(last))
-	})
-	return err
-}
-
-// close ends what has been opened so far.
-func (r *Replica) close(ctx context.Context) error {
-	r.closeReloads()
-	r.closeBatch(ctx)
-	var errs []error
-	if r.service != nil {
-		r.service.Close(ctx)
-	}
-	if r.gateway != nil {
-		r.gateway.Close()
-	}
-	if r.workspaces != nil {
-		r.workspaces.Close()
-	}
-	if r.limiter != nil {
-		r.limiter.Close()
-	}
-	if r.cost != nil {
-		r.cost.Close()
-	}
-	r.part(ctx)
-	if r.near != nil {
-		errs = append(errs, r.near.Close(ctx)) // and what is behind
-	} else if r.share != nil {
-		errs = append(errs, r.share.Close(ctx))
-	} else if r.store != nil {
-		errs = append(errs, r.store.Close(ctx))
-	}
-	if r.node != nil {
-		errs = append(errs, r.node.Close(ctx))
-	}
-	for _, s := range []*server{r.api, r.admin} {
-		if s != nil {
-			errs = append(errs, s.Close())
-		}
-	}
-	if r.embedded != nil {
-		r.embedded.Close()
-	}
-	return errors.Join(errs...)
-}
 
 func newIncarnation() uint64 {
 	var b [8]byte

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"context"
-	"fmt"
 	"net"
 
 	"github.com/headway-limiter/headway/gateway/config"
@@ -31,7 +30,7 @@ func (r *Replica) openService() error {
 	ln, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		s.Close(context.Background())
-		return fmt.Errorf("replica: %w", err)
+		return unopened("rate_limit_service.listen", err)
 	}
 	r.service = &service{s, ln}
 	go func() {

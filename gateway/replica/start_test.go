@@ -3,11 +3,14 @@ package replica
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/headway-limiter/headway/gateway/config"
+	"github.com/headway-limiter/headway/limiter/storetest/redisproc"
 )
 
 // TestStartClosesWhatItOpened: whatever cannot be opened, Start says so and
@@ -19,9 +22,10 @@ func TestStartClosesWhatItOpened(t *testing.T) {
 	}
 	defer taken.Close()
 	for what, text := range map[string]string{
-		"gossip": "fleet: {bind: %q}\nredis: {mode: standalone, address: \"127.0.0.1:1\"}",
-		"api":    "server: {listen: %q}",
-		"admin":  "server: {listen: \"127.0.0.1:0\", admin_listen: %q}",
+		"fleet.bind":                "fleet: {bind: %q}\nredis: {mode: standalone, address: \"127.0.0.1:1\"}",
+		"server.listen":             "server: {listen: %q}",
+		"server.admin_listen":       "server: {listen: \"127.0.0.1:0\", admin_listen: %q}",
+		"rate_limit_service.listen": "rate_limit_service: {listen: %q}",
 	} {
 		text = fmt.Sprintf(text, taken.Addr().String()) + `
 anonymous: true
@@ -35,6 +39,45 @@ routes: [{path: "/*", upstream: u}]
 		if r, err := Start(context.Background(), cfg, Options{}); err == nil {
 			t.Errorf("%s: started on a taken port", what)
 			r.Shutdown(context.Background())
+		} else if !strings.Contains(err.Error(), "replica: "+what+": ") || !strings.HasSuffix(err.Error(), "; end what listens there, or write another port") {
+			t.Errorf("%s: got %v, want the field and a fix", what, err)
 		}
+	}
+}
+
+// TestStopWithoutAStore: a store that is away, or refuses, is no reason for a stop to
+// fail; what could not be given back is told.
+func TestStopWithoutAStore(t *testing.T) {
+	locked := redisproc.Start(t)
+	locked.Do("CONFIG", "SET", "requirepass", "hunter2")
+	for name, c := range map[string]struct{ addr, why string }{
+		"away":        {"127.0.0.1:1", "connection refused"},
+		"no password": {locked.Addr(), "redis.password"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, err := config.Parse(fmt.Appendf(nil, `
+server: {listen: "127.0.0.1:0", admin_listen: "127.0.0.1:0", drain: {delay: 0s}}
+redis: {mode: standalone, address: %q}
+fleet: {bind: "127.0.0.1:0"}
+anonymous: true
+upstreams: [{name: u, url: "http://127.0.0.1:1"}]
+routes: [{path: "/*", upstream: u}]
+`, c.addr), os.LookupEnv)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log safeBuffer
+			r, err := Start(t.Context(), cfg, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Shutdown(context.Background()); err != nil {
+				t.Errorf("got %v, want a clean stop", err)
+			}
+			if text := log.String(); !strings.Contains(text, "the store could not be told") || !strings.Contains(text, c.why) {
+				t.Errorf("the log names no slots, or not %q:\n%s", c.why, text)
+			}
+		})
 	}
 }
