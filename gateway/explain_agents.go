@@ -109,7 +109,7 @@ func (p *preview) wait(run []*upstream) *ShownAgents {
 
 // verdict says what happens to a request that finds no slot free.
 func (a *ShownAgents) verdict() string {
-	busy := fmt.Sprintf("%d of %d slots are held, %d requests wait", a.Held, a.Slots, a.Waiting+a.Elsewhere)
+	busy := fmt.Sprintf("no slot is free (%d of %d held, %d waiting)", a.Held, a.Slots, a.Waiting+a.Elsewhere)
 	switch {
 	case a.down:
 		return "503 now: no agent that serves it is well; one request after another is let through to see whether it is again."

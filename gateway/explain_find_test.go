@@ -134,7 +134,7 @@ func TestExplainAgents(t *testing.T) {
 		}
 		free := r.hold("one")
 		is("/v1/chat/completions", "m", admitted) // two is free
-		is("/direct/one/v1/chat/completions", "m", "429 capacity_exceeded now: 1 of 1 slots are held, 0 requests wait, and a direct path never waits.")
+		is("/direct/one/v1/chat/completions", "m", "429 capacity_exceeded now: no slot is free (1 of 1 held, 0 waiting), and a direct path never waits.")
 		free2 := r.hold("two")
 		ctx, cancel := context.WithCancel(t.Context())
 		over := make(chan error, 6)
@@ -146,7 +146,7 @@ func TestExplainAgents(t *testing.T) {
 			go wait()
 		}
 		synctest.Wait()
-		is("/v1/chat/completions", "m", "Would wait for a slot, for up to 1m: 2 of 2 slots are held, 4 requests wait; tenant ann has weight 3.")
+		is("/v1/chat/completions", "m", "Would wait for a slot, for up to 1m: no slot is free (2 of 2 held, 4 waiting); tenant ann has weight 3.")
 		is("/workspaces/acme/v1/chat/completions", "m", "Would wait for a slot")
 		is("/workspaces/shy/v1/chat/completions", "m", "Would wait for a slot") // its document was never read
 		is("/v1/turns/answer", "", "Would wait for a slot")
@@ -158,7 +158,7 @@ func TestExplainAgents(t *testing.T) {
 			go wait()
 		}
 		synctest.Wait()
-		is("/v1/chat/completions", "m", "503 queue_full now: 2 of 2 slots are held, 6 requests wait")
+		is("/v1/chat/completions", "m", "503 queue_full now: no slot is free (2 of 2 held, 6 waiting)")
 		r.told("/v1/chat/completions", 503, "queue_full", 0)
 		cancel()
 		for range 6 {
