@@ -81,8 +81,13 @@ func TestWaitsAreBoundedFromTheFirst(t *testing.T) {
 				t.Errorf("it says it waited %v, want %v", sat.Waited, before+left)
 			}
 		}
+		w, start := want("bob", "a"), time.Now()
+		w.Until = start.Add(300 * time.Millisecond)
+		if _, err := r.sets[0].Acquire(context.Background(), w); err == nil || time.Since(start) > 310*time.Millisecond {
+			t.Errorf("it waited %v for a slot, %v, want 300 ms in vain", time.Since(start), err)
+		}
 		slot.Free(false)
-		w := want("bob", "a")
+		w = want("bob", "a")
 		w.Waited = time.Hour // what is free may be had all the same
 		r.take(0, w).Free(false)
 	})

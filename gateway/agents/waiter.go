@@ -22,6 +22,8 @@ type Want struct {
 	// Waited is how much of the longest wait is used up already, by earlier waits
 	// of the same turn. Zero or less: nothing.
 	Waited time.Duration
+	// Until is when it is not worth to wait any longer; zero: as long as may be.
+	Until time.Time
 }
 
 // Saturated is the error of a request that got no slot.
@@ -81,6 +83,9 @@ func (s *Set) Acquire(ctx context.Context, want Want) (*Slot, error) {
 	w := &waiter{Want: want, start: time.Now(), turn: make(chan answer, 1)}
 	s.mu.Lock()
 	timeout := s.timeout - max(0, w.Waited)
+	if !w.Until.IsZero() {
+		timeout = min(timeout, w.Until.Sub(w.start))
+	}
 	w.late = w.Queue && timeout <= 0
 	w.Queue = w.Queue && !w.late
 	s.joinLocked(w)
@@ -188,7 +193,7 @@ func (s *Set) askLocked(w *waiter, now time.Time) {
 		}
 		a.fresh, w.since = append(a.fresh, w), a.calls
 		s.pumpLocked(a, now)
-		if a.calling || w.bidding != nil {
+		if a.calling || w.bidding != nil || a.unsure() {
 			return // to be heard of
 		}
 		a.fresh = slices.DeleteFunc(a.fresh, func(o *waiter) bool { return o == w })

@@ -67,8 +67,8 @@ func (u *upstream) texts() []string {
 
 // site is one replica with two tenants, ann and bob, whose keys are their names.
 type site struct {
-	t   *testing.T
-	url string
+	t          *testing.T
+	url, admin string
 }
 
 const sections = `
@@ -97,7 +97,7 @@ func start(t *testing.T, u *upstream, more string, changes ...string) *site {
 			t.Errorf("shutdown: %v", err)
 		}
 	})
-	return &site{t, r.URL()}
+	return &site{t, r.URL(), r.AdminURL()}
 }
 
 // object is any JSON object.
