@@ -69,7 +69,7 @@ func (r *Replica) openReloads(opts Options, peers limiter.Fleet) error {
 			w.run(r.reloads.stop, func() {
 				r.log.Info("the configuration file has changed", "file", opts.File)
 				_ = r.Reload() // it says itself what is wrong
-			})
+			}, r.lost)
 		})
 	}
 	return nil
@@ -128,6 +128,14 @@ func (r *Replica) reload() (restart []string, err error) {
 		r.log.Error("the configuration is wrong: what was in force stays", "error", err)
 	}
 	return restart, err
+}
+
+// lost tells that the watched file cannot be read: a restart would fail.
+func (r *Replica) lost(err error) {
+	r.reloads.mu.Lock()
+	defer r.reloads.mu.Unlock()
+	r.reloads.metrics.successful.Set(0)
+	r.log.Error("the configuration file cannot be read: what was in force stays", "file", r.reloads.file, "error", err)
 }
 
 // adopt puts next in force as far as a running replica can, and names the fields

@@ -12,6 +12,10 @@ import (
 // taken to be done.
 const pollEvery = 200 * time.Millisecond
 
+// goneAfter is how many looks in a row a file is not there before that is told: for
+// less than a second an editor's rename may leave none.
+const goneAfter = int(time.Second / pollEvery)
+
 // maxWatched bounds what is read of a file; a larger one is no configuration.
 const maxWatched = 16 << 20
 
@@ -24,6 +28,8 @@ type watch struct {
 	file string
 
 	seen os.FileInfo // when it was looked at last; nil: it could not be
+	err  error       // why not
+	away int         // looks in a row at which it could not be
 	sum  [32]byte    // of what it said then
 
 	pending bool // a change was seen, and f has not been called for it
@@ -34,7 +40,7 @@ type watch struct {
 func (w *watch) changed() bool {
 	info, err := os.Stat(w.file)
 	if err != nil {
-		w.seen = nil
+		w.seen, w.err = nil, err
 		return false
 	}
 	if w.seen != nil && os.SameFile(info, w.seen) && info.ModTime().Equal(w.seen.ModTime()) && info.Size() == w.seen.Size() {
@@ -42,13 +48,13 @@ func (w *watch) changed() bool {
 	}
 	f, err := os.Open(w.file)
 	if err != nil {
-		w.seen = nil
+		w.seen, w.err = nil, err
 		return false
 	}
 	defer f.Close()
 	h := sha256.New()
 	if _, err := io.Copy(h, io.LimitReader(f, maxWatched)); err != nil {
-		w.seen = nil
+		w.seen, w.err = nil, err
 		return false
 	}
 	sum := [32]byte(h.Sum(nil))
@@ -58,8 +64,9 @@ func (w *watch) changed() bool {
 	return different
 }
 
-// run calls f after each change of the file, until stop is closed.
-func (w *watch) run(stop <-chan struct{}, f func()) {
+// run calls f after each change of the file, until stop is closed. It calls lost when
+// the file has been away for goneAfter, and f when it is back, whatever it says then.
+func (w *watch) run(stop <-chan struct{}, f func(), lost func(error)) {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
@@ -68,10 +75,18 @@ func (w *watch) run(stop <-chan struct{}, f func()) {
 			return
 		case <-tick.C:
 		}
+		changed, away := w.changed(), w.away
+		if w.seen == nil {
+			if w.away++; w.away == goneAfter {
+				lost(w.err)
+			}
+			continue
+		}
+		w.away = 0
 		switch {
-		case w.changed():
+		case changed || away >= goneAfter:
 			w.pending = true
-		case w.pending && w.seen != nil:
+		case w.pending:
 			w.pending = false
 			f()
 		}
