@@ -134,7 +134,7 @@ keys: [{id: demo, key: %s, user: demo}]
 upstreams: [{name: simulated, url: "%s"}]
 routes: [{path: "/v1/*", upstream: simulated}]
 rate_limiting:
-  per_user: {requests: {limit: 5, per: 1s, burst: 10}, max_in_flight_requests: 32}
+  per_api_key: {requests: {limit: 5, per: 1s, burst: 10}, max_in_flight_requests: 32}
 `, firstLookKey, provider.URL)
 	cfg, err := config.Parse([]byte(text), os.LookupEnv)
 	if err != nil {
