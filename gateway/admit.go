@@ -95,6 +95,7 @@ type ending struct {
 	usage   usage           // what the answer told, if it came to its end
 	over    bool
 
+	asked time.Time    // when the upstream was asked last
 	slot  *agents.Slot // of an agent; nil: none is held
 	heard bool         // the agent was asked, and how that ended says how it is
 	sick  bool         // it failed

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -45,13 +46,30 @@ var (
 // errUpload is the error of a streamed body that is larger than it may be.
 var errUpload = errors.New("gateway: the request body is too large")
 
-// broken tells what to answer when an upstream call ended in err before its
-// headers, and whether the provider is to blame.
-func broken(ctx context.Context, err error, most config.Size) (failure, bool) {
+// errRushed is errTotal where an upstream was asked too late to be blamed for it.
+var errRushed = fmt.Errorf("%w, and the upstream had too little of it", errTotal)
+
+// causeOf tells what has ended an upstream call that began at since; nil: nothing of
+// ours. Most of a request's total timeout may have gone by in wait lines. The upstream
+// has failed only if it had the time in which it has to answer, or where that is
+// longer than a request may live, almost all that there is.
+func (x *exchange) causeOf(ctx context.Context, up *upstream, since time.Time) error {
 	cause := context.Cause(ctx)
+	fair := min(up.Timeouts.ResponseHeader, x.deadline.Sub(x.start)*9/10)
+	if errors.Is(cause, errTotal) && time.Since(since) < fair {
+		return errRushed
+	}
+	return cause
+}
+
+// broken tells what to answer when an upstream call ended in err before its headers,
+// and whether the provider is to blame. cause is that of causeOf.
+func broken(cause, err error, most config.Size) (failure, bool) {
 	var timeout net.Error
 	var stray *strayModel
 	switch {
+	case errors.Is(cause, errRushed):
+		return upstreamTimeout, false
 	case errors.Is(cause, errNoHeader), errors.Is(cause, errTotal):
 		return upstreamTimeout, true
 	case cause != nil:

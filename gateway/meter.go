@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"context"
-	"errors"
 	"net/http"
 
 	"github.com/headway-limiter/headway/gateway/config"
@@ -56,8 +54,7 @@ func (m *meter) settle(outcome *limiter.Outcome, estimate int64, broke error) {
 		u = &m.frames.usageScanner
 	}
 	used, told := u.usage.total()
-	ours := errors.Is(broke, errClientLeft) || errors.Is(broke, context.Canceled)
-	failed := m.failed() || broke != nil && !ours
+	failed := m.failed() || broke != nil && !notTheirs(broke)
 	switch {
 	case told && (broke == nil && !m.failed() || used > estimate):
 		outcome.Tokens = used

@@ -26,7 +26,7 @@ type patience struct {
 }
 
 // patienceOf reads how a request waits: as batch work if it says so, or its key
-// does. It never waits longer than its total timeout.
+// does. It never waits longer than its total timeout leaves it.
 func (x *exchange) patienceOf(h http.Header, who caller) patience {
 	if !who.by.batch && !strings.EqualFold(strings.TrimSpace(h.Get(priorityHeader)), "batch") {
 		return patience{}
@@ -36,10 +36,17 @@ func (x *exchange) patienceOf(h http.Header, who caller) patience {
 	if err == nil && ms >= 0 && ms <= maxDeadline.Milliseconds() {
 		p.until = x.start.Add(time.Duration(ms) * time.Millisecond)
 	}
-	if x.deadline.Before(p.until) {
-		p.until = x.deadline
+	if last := x.latest(); last.Before(p.until) {
+		p.until = last
 	}
 	return p
+}
+
+// latest is until when a request may wait: a hundredth of its total timeout, at most
+// a second, before that ends. One that would start later is told that its time is up,
+// rather than sent out and cut at once.
+func (x *exchange) latest() time.Time {
+	return x.deadline.Add(-min(x.deadline.Sub(x.start)/100, time.Second))
 }
 
 // maxDeadline is the longest wait that is believed.
@@ -48,7 +55,7 @@ const maxDeadline = 365 * 24 * time.Hour
 // admission is what admission is asked for.
 func (x *exchange) admission(who caller, tokens int64) limiter.Request {
 	r := limiter.Request{
-		Identities: who.Identities, Tokens: tokens, Deadline: x.deadline,
+		Identities: who.Identities, Tokens: tokens, Deadline: x.latest(),
 		Anonymous: who.standing == anonymous, Skip: who.skip,
 	}
 	if x.patience.batch {
@@ -67,8 +74,8 @@ func (x *exchange) want(up *upstream, j job, now bool) pace.Want {
 		tenant, weight := x.share(x.caller.Identities)
 		w.Tenant, w.Weight = string(tenant), weight
 	}
-	if x.deadline.Before(w.Until) {
-		w.Until = x.deadline
+	if last := x.latest(); last.Before(w.Until) {
+		w.Until = last
 	}
 	return w
 }

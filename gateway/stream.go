@@ -36,12 +36,12 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 		}
 	}
 	err := copyBody(x, conn, resp, dog, meter, func() { settle(nil) })
-	if cause := context.Cause(ctx); err != nil && cause != nil {
+	if cause := x.causeOf(ctx, up, end.asked); err != nil && cause != nil {
 		err = cause
 	}
 	if err != nil {
 		resp.Body.Close() // who is granted the agent's slot must find it done with us
-		end.sick = end.sick || !errors.Is(err, errClientLeft) && !errors.Is(err, context.Canceled)
+		end.sick = end.sick || !notTheirs(err)
 	}
 	settle(err)
 	if err == nil {
@@ -57,6 +57,12 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 		sayBroken(x, conn, x.request, err)
 	}
 	panic(http.ErrAbortHandler)
+}
+
+// notTheirs reports whether an answer broke off for a reason that says nothing of the
+// upstream.
+func notTheirs(err error) bool {
+	return errors.Is(err, errClientLeft) || errors.Is(err, context.Canceled) || errors.Is(err, errRushed)
 }
 
 // errClientLeft marks an answer that broke off on the client's side.
