@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/headway-limiter/headway/limiter"
@@ -164,6 +165,14 @@ func (t *tables) own(r *http.Request) (caller, bool) {
 		}
 	}
 	return caller{}, true
+}
+
+// Routed reports whether a request like those of [Gateway.Perform] to a path, sent by
+// POST, leads to an upstream or a turn.
+func (g *Gateway) Routed(path string) bool {
+	t := g.tables.Load()
+	_, wrong := t.route(&http.Request{Method: http.MethodPost, URL: &url.URL{Path: path}})
+	return wrong == nil || t.turns[path] != nil
 }
 
 // Price estimates what a request to a path would cost in tokens, at least 1. It goes

@@ -238,6 +238,8 @@ func (a *ask) check(s *Service) (time.Duration, *trouble) {
 		return wrong("invalid_completion_window", "The field completion_window has to be a duration such as 24h.")
 	case !strings.HasPrefix(a.Endpoint, "/v1/") || s.Serves(a.Endpoint) || strings.Contains(a.Endpoint, "/.") || strings.ContainsAny(a.Endpoint, "?#%"):
 		return wrong("invalid_endpoint", "The field endpoint has to be a path such as /v1/chat/completions.")
+	case s.opts.Routed != nil && !s.opts.Routed(a.Endpoint):
+		return wrong("invalid_endpoint", "The endpoint %.100s is not routed: nothing here answers requests to it.", a.Endpoint)
 	case len(a.Metadata) > maxPairs:
 		return wrong("invalid_metadata", "There are more than %d pairs of metadata.", maxPairs)
 	}

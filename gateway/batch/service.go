@@ -31,8 +31,9 @@ type Options struct {
 	// MayKeep returns nil if what an owner sends may be kept, or an error as
 	// gateway.MayKeep does; nil: everything may.
 	MayKeep    func(gateway.Owner) error
-	Logger     *slog.Logger          // nil: slog.Default()
-	Registerer prometheus.Registerer // nil keeps the metrics private
+	Routed     func(path string) bool // whether requests to a path lead anywhere; nil: all do
+	Logger     *slog.Logger           // nil: slog.Default()
+	Registerer prometheus.Registerer  // nil keeps the metrics private
 }
 
 // Service serves files and batches, and runs jobs of the whole fleet once it is

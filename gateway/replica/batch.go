@@ -19,6 +19,7 @@ func (r *Replica) openBatch() (gateway.Files, error) {
 		Config: func() config.Batch { return r.cfg.Load().Batch },
 		Redis:  r.store, Logger: r.log, Registerer: r.registry,
 		MayKeep: func(o gateway.Owner) error { return r.gateway.MayKeep(o) },
+		Routed:  func(path string) bool { return r.gateway.Routed(path) },
 	})
 	if err != nil {
 		return nil, err
