@@ -12,7 +12,7 @@ type Config struct {
 	Redis        Redis        `yaml:"redis" help:"the store that limits are enforced in"`
 	Fleet        Fleet        `yaml:"fleet" help:"gossip between replicas; advises, never decides"`
 	Keys         []Key        `yaml:"keys" help:"API keys that callers may present"`
-	Anonymous    bool         `yaml:"anonymous" help:"serve requests without a key, limited by client address only"`
+	Anonymous    bool         `yaml:"anonymous" help:"serve requests without a key, or with one that is not configured, limited by client address only"`
 	Upstreams    []Upstream   `yaml:"upstreams" help:"where requests go"`
 	Routes       []Route      `yaml:"routes" help:"which paths go to which upstream; the longest match wins"`
 	RateLimiting RateLimiting `yaml:"rate_limiting" help:"limits by dimension, and the wait line"`
