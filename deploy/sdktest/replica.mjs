@@ -24,7 +24,7 @@ export async function serve(yaml) {
   for await (const line of createInterface({ input: replica.stderr })) {
     log += `${line}\n`;
     const entry = line.startsWith('{') ? JSON.parse(line) : {};
-    if (entry.msg !== 'replica ready') continue;
+    if (entry.msg !== 'replica started') continue;
     replica.stderr.resume();
     const end = async () => {
       replica.kill('SIGTERM');
