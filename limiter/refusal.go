@@ -50,6 +50,10 @@ var Reasons = [...]Reason{
 // policy looks at this error alone.
 var ErrUnavailable = errors.New("limiter: store unavailable")
 
+// ErrForgotten says why a usable store gives no turns of slots for a moment: it has
+// lost what replicas hold, and not all have stated that again. It wraps ErrUnavailable.
+var ErrForgotten = fmt.Errorf("what replicas hold is not known: %w", ErrUnavailable)
+
 // Never is the wait of a request that cannot pass however long it waits.
 const Never time.Duration = -1
 

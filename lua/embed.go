@@ -11,8 +11,8 @@
 //
 // Keys are hw:{hw}:<kind>:<dimension>:<32 hex>, kind b for request buckets, t
 // for token budgets, l for in-flight counters, p for the turns at a bucket and s
-// for those at a counter (:t tags and virtual time, :c claims). The tag {hw} puts
-// all of them into one cluster slot.
+// for those at a counter (:t tags and virtual time, :c claims); hw:{hw}:epoch says since
+// when Redis keeps them. The tag {hw} puts all of them into one cluster slot.
 //
 // Scripts keep to what Redis 7 and miniredis do alike: %d for every printed
 // number, no cjson, bit, struct or cmsgpack, no error text looked at. They read
@@ -58,6 +58,8 @@ var (
 	preludeTurn string
 	//go:embed prelude_told.lua
 	preludeTold string
+	//go:embed prelude_guard.lua
+	preludeGuard string
 
 	//go:embed admit.lua
 	admitBody string
@@ -69,6 +71,8 @@ var (
 	inspectBody string
 	//go:embed pool.lua
 	poolBody string
+	//go:embed epoch.lua
+	epochBody string
 )
 
 // Script is one script, complete as Redis gets it.
@@ -88,10 +92,13 @@ var (
 	Lease   = join("lease", leaseBody)
 	Inspect = join("inspect", inspectBody)
 	Pool    = fence(join("pool", preludeTag+preludePool+preludeStock+preludeBid+preludeTurn+preludeTold+poolBody))
+	// Stock is Pool where that is about slots: not before the replica knows the epoch.
+	Stock = fence(first(preludeGuard, Pool))
+	Epoch = document("epoch", epochBody)
 )
 
 // Scripts lists every script.
-var Scripts = []Script{Admit, Settle, Lease, Inspect, Pool}
+var Scripts = []Script{Admit, Settle, Lease, Inspect, Pool, Stock, Epoch}
 
 // join makes a script about limits, behind what all of those share.
 func join(name, body string) Script {

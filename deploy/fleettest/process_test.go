@@ -177,10 +177,17 @@ func (r *replica) metric(t *testing.T, series string) float64 {
 // each sees them all.
 func startFleet(t *testing.T, n int, redis, provider, rest string) []*replica {
 	t.Helper()
+	return startFleetOf(t, n, func(join string) string { return configuration(redis, provider, join, rest) })
+}
+
+// startFleetOf is startFleet with the configurations that config returns, each of
+// which joins the replica before; the first joins nobody.
+func startFleetOf(t *testing.T, n int, config func(join string) string) []*replica {
+	t.Helper()
 	var fleet []*replica
 	join := ""
 	for range n {
-		r := startReplica(t, configuration(redis, provider, join, rest))
+		r := startReplica(t, config(join))
 		fleet, join = append(fleet, r), r.gossip
 	}
 	eventually(t, startTimeout, "all replicas see each other and are ready", func() bool {

@@ -131,6 +131,7 @@ type agent struct {
 	claimed bool               // the store has a claim of ours
 	next    time.Time          // no call before, unless somebody has to know
 	failing error              // of the last call; nil: it was answered
+	misses  int                // calls in a row that failed
 	alone   *alone             // the order while the store is out; nil: it is not
 	timer   *time.Timer
 }

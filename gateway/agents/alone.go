@@ -65,15 +65,18 @@ func (s *Set) divisor() int {
 
 // orderBy changes between the order of the fleet and one of this replica alone, whose
 // tags mean nothing to each other.
-func (a *agent) orderBy(local bool, now time.Time) {
+func (s *Set) orderBy(a *agent, local bool, now time.Time) {
 	switch {
 	case local && a.alone == nil:
 		a.alone = &alone{since: now, had: a.held}
+		s.metrics.alone.WithLabelValues(a.Name).Inc()
+		s.log.Warn("slots by shares, without the store", "agent", a.Name, "slots", a.Slots, "replicas", s.divisor(), "held", a.held)
 	case local && !a.alone.back.IsZero(): // and is out again
 		a.alone.back, a.alone.v, a.alone.finish = time.Time{}, 0, nil
 	case !local && a.alone != nil && a.alone.back.IsZero():
 		a.alone.back = now
 	case !local && a.alone != nil && now.Sub(a.alone.back) > settling:
+		s.log.Info("slots by the store again", "agent", a.Name, "after", now.Sub(a.alone.since).Round(time.Millisecond).String())
 		a.alone = nil
 		return
 	default:

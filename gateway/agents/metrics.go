@@ -16,6 +16,7 @@ type metrics struct {
 	all     []prometheus.Collector
 	waited  *prometheus.HistogramVec
 	refused *prometheus.CounterVec
+	alone   *prometheus.CounterVec
 
 	slots, held, waiting, healthy *prometheus.Desc
 }
@@ -35,6 +36,10 @@ func newMetrics(s *Set, reg prometheus.Registerer) (*metrics, error) {
 			Namespace: "headway", Subsystem: "agent", Name: "refused_total",
 			Help: "Requests that got no slot, by why: capacity_exceeded (shed), down (no agent is well), queue_full, queue_timeout, draining, unavailable (the store is out) or gone (the client left).",
 		}, []string{"reason"}),
+		alone: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "headway", Subsystem: "agent", Name: "shares_total",
+			Help: "Times that this replica went over to its share of an agent's slots, as the store was out or had lost what replicas hold.",
+		}, []string{"agent"}),
 		slots:   gauge("slots", "Requests that an agent takes at once, over the fleet."),
 		held:    gauge("held", "Slots of an agent that requests of this replica hold."),
 		waiting: gauge("waiting", "Requests of this replica that stand in an agent's line."),
@@ -44,7 +49,7 @@ func newMetrics(s *Set, reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.waited, m.refused, m} {
+	for _, c := range []prometheus.Collector{m.waited, m.refused, m.alone, m} {
 		errs = append(errs, reg.Register(c))
 		m.all = append(m.all, c)
 	}

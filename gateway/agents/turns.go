@@ -24,6 +24,9 @@ const (
 	claimGrace = 50 * time.Millisecond
 	// retryStore is the rest after a call that failed.
 	retryStore = 40 * time.Millisecond
+	// missesMost is how many calls may fail in a row before those who may not wait are
+	// told: single ones fail while the machine of the store stands still.
+	missesMost = 3
 )
 
 // wake is called by an agent's timer.
@@ -38,7 +41,7 @@ func (s *Set) wake(a *agent) {
 func (s *Set) turnLocked(a *agent, now time.Time) {
 	s.pumpLocked(a, now)
 	for _, w := range slices.Clone(a.fresh) {
-		if !w.done && !a.calling && w.bidding == nil {
+		if !w.done && !a.calling && w.bidding == nil && !a.unsure() {
 			w.down = a.failing
 			s.moveOnLocked(a, w, now)
 		}
@@ -84,6 +87,9 @@ func (s *Set) pumpLocked(a *agent, now time.Time) {
 	trial := a.health.out()
 	s.running.Go(func() { s.call(a, call, bids, trial) })
 }
+
+// unsure reports whether a call has failed that may fare better at once.
+func (a *agent) unsure() bool { return a.failing != nil && a.misses < missesMost }
 
 // pressed reports whether somebody asks who may not wait: it has to know now.
 func (a *agent) pressed() bool {
@@ -154,6 +160,9 @@ func (s *Set) call(a *agent, call limiter.Turns, bids []*waiter, trial bool) {
 		w.bidding = nil
 	}
 	a.next, a.failing = now, err
+	if a.misses++; err == nil {
+		a.misses = 0
+	}
 	switch {
 	case err != nil:
 		a.next = now.Add(retryStore)
@@ -164,7 +173,7 @@ func (s *Set) call(a *agent, call limiter.Turns, bids []*waiter, trial bool) {
 	}
 	a.freed = false
 	if err == nil {
-		a.orderBy(v.Local, now)
+		s.orderBy(a, v.Local, now)
 		for i, w := range bids {
 			s.bidLocked(a, w, v, i, trial)
 		}
@@ -200,7 +209,7 @@ func (s *Set) bidLocked(a *agent, w *waiter, v limiter.TurnsVerdict, i int, tria
 // heardLocked goes on after a call of a: those who bid in vain may be bid for
 // elsewhere, and newcomers who were told to wait ask elsewhere.
 func (s *Set) heardLocked(a *agent, bids []*waiter, now time.Time) {
-	if a.next.After(now) {
+	if a.next.After(now) && !a.unsure() {
 		for _, w := range slices.Clone(a.fresh) {
 			if !w.done && w.since < a.calls {
 				w.down = a.failing

@@ -78,6 +78,7 @@ type Store struct {
 	buckets map[limiter.BucketID]*bucket
 	sweepAt int                    // number of buckets that triggers a sweep
 	held    map[limiter.SlotID]int // slots that run here; no entry is zero
+	missed  map[limiter.SlotID]int // of pools: calls in a row that a usable store failed
 	outage  outage
 	out     atomic.Bool // outage is one; for a look without the lock
 }
@@ -97,7 +98,7 @@ var _ limiter.Store = (*Store)(nil)
 func New(o Options) (*Store, error) {
 	s := &Store{
 		inner: o.Inner, registry: o.Registry, fleet: o.Fleet, log: o.Logger, clock: clock{time.Now()},
-		quit: make(chan struct{}), buckets: map[limiter.BucketID]*bucket{}, sweepAt: minSweep, held: map[limiter.SlotID]int{},
+		quit: make(chan struct{}), buckets: map[limiter.BucketID]*bucket{}, sweepAt: minSweep, held: map[limiter.SlotID]int{}, missed: map[limiter.SlotID]int{},
 	}
 	if s.log == nil {
 		s.log = slog.Default()

@@ -15,14 +15,38 @@ func (s *Store) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdic
 		return s.serve(t, nil), nil
 	}
 	v, err := s.inner.Turns(ctx, t)
-	switch {
+	switch miss := slots && s.miss(t, err); {
 	case err == nil:
 		s.followTurns(t, v)
 		return v, nil
+	case miss:
+		return v, err
 	case !mine || !errors.Is(err, limiter.ErrUnavailable) || ctx.Err() != nil || !s.Informed():
 		return v, err
 	}
 	return s.serve(t, err), nil
+}
+
+// missesMost is how many calls in a row for slots of a pool may fail before it goes
+// by shares, though the store calls itself usable: as many as open its breaker.
+const missesMost = 3
+
+// miss counts what became of a call for slots of a pool, and reports whether it is a
+// single failure, after which to ask again is better than a share: after a share of
+// slots, replicas have to wait for each other.
+func (s *Store) miss(t limiter.Turns, err error) bool {
+	if t.Slots.ID == "" {
+		return false
+	}
+	single := err != nil && s.healthy() && !errors.Is(err, limiter.ErrForgotten)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !single {
+		delete(s.missed, t.Slots)
+		return false
+	}
+	s.missed[t.Slots]++
+	return s.missed[t.Slots] < missesMost
 }
 
 // shareOfTurns reports whether this store decides any bid of t in an outage, and

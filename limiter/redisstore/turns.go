@@ -62,7 +62,7 @@ func (s *Store) turnsPart(ctx context.Context, home limiter.ID, t limiter.Turns,
 		guard := ""
 		if t.Slots.ID != "" && home == "" {
 			if guard = s.epochs.current(time.Now()); guard == "" {
-				return limiter.TurnsVerdict{}, s.forgotten(start)
+				return limiter.TurnsVerdict{}, errForgotten
 			}
 		}
 		c := s.calls.Get().(*call)
@@ -77,7 +77,7 @@ func (s *Store) turnsPart(ctx context.Context, home limiter.ID, t limiter.Turns,
 			s.release(c)
 			if status == statusForgotten {
 				s.epochs.soon()
-				return limiter.TurnsVerdict{}, s.forgotten(start)
+				return limiter.TurnsVerdict{}, errForgotten
 			}
 			s.metrics.resent.Inc()
 			continue
