@@ -23,7 +23,8 @@ const (
 	lookAhead = 64 << 10
 	// maxFormModel is longer than any model's name, in bytes.
 	maxFormModel = 256
-	// maxPartHeader bounds the header of a part, in bytes; longer ones are not read.
+	// maxPartHeader bounds the header of a part, in bytes; a form with a longer one is
+	// refused.
 	maxPartHeader = 4 << 10
 )
 
@@ -84,9 +85,13 @@ func peek(b body, s *formScanner) (body, *failure) {
 
 // formScanner finds the field "model" of a multipart form in bytes that come in
 // pieces. It keeps the header of one part and a name, however large the parts are.
+//
+// Parsers differ in what they make of a form that is not quite one (lines that end in
+// bare LF, folded headers, text before the first delimiter). A model that only the
+// upstream's sees would be in no limit, so all that is bad.
 type formScanner struct {
 	model string // empty: none named yet
-	bad   bool   // two models are named, or one too long to be any, or lines end in bare LF
+	bad   bool   // two models are named, or one too long to be any, or parsers may differ
 	begun bool   // there was a delimiter
 
 	up *upstream // that the form is on its way to; nil: to none yet
@@ -140,27 +145,43 @@ func (s *formScanner) next(b byte) {
 	case inPart:
 		s.data(b)
 	case atBorder:
-		switch s.line = append(s.line, b); {
-		case bytes.Equal(s.line, []byte("--")), len(s.line) > maxPartHeader:
-			s.state = formEnded
-		case b == '\n':
-			s.bad = s.bad || !bytes.HasSuffix(s.line, []byte("\r\n"))
-			s.state, s.line = inHeader, s.line[:0]
-		}
+		s.border(b)
 	case inHeader:
+		// Lines end in CR LF, and have no other of either.
+		after := len(s.line) > 0 && s.line[len(s.line)-1] == '\r'
+		s.bad = s.bad || after != (b == '\n')
 		switch s.line = append(s.line, b); {
 		case bytes.HasSuffix(s.line, []byte("\r\n\r\n")), string(s.line) == "\r\n":
 			s.begin(s.line)
 		case len(s.line) > maxPartHeader:
+			s.bad = true
 			s.begin(nil)
 		}
 	}
 }
 
-// begin starts the data of a part with a header.
+// border reads a byte of the rest of a delimiter's line: two dashes if it is the last
+// one, and blanks.
+func (s *formScanner) border(b byte) {
+	if s.line = append(s.line, b); b != '\n' && len(s.line) <= maxPartHeader {
+		return
+	}
+	rest, whole := bytes.CutSuffix(s.line, []byte("\r\n"))
+	rest, last := bytes.CutPrefix(rest, []byte("--"))
+	s.bad = s.bad || !whole || len(bytes.Trim(rest, " \t")) > 0
+	s.state, s.line = inHeader, s.line[:0]
+	if last {
+		s.state = formEnded
+	}
+}
+
+// begin starts the data of a part with a header. The end of that is also the line end
+// in front of a delimiter, if there is no data.
 func (s *formScanner) begin(header []byte) {
-	s.state, s.matched = inPart, 0
-	s.wanted = fieldName(header) == "model"
+	name, ok := fieldName(header)
+	s.state, s.matched = inPart, 2
+	s.bad = s.bad || !ok
+	s.wanted = name == "model"
 	s.line = s.line[:0]
 }
 
@@ -177,6 +198,7 @@ func (s *formScanner) data(b byte) {
 		s.matched++
 	}
 	if s.matched < len(s.delimiter) {
+		s.bad = s.bad || !s.begun && s.matched == 0 // text before the first
 		return
 	}
 	if s.wanted {
@@ -188,18 +210,31 @@ func (s *formScanner) data(b byte) {
 }
 
 // fieldName is the name of the form's field whose part has a header; empty: none, or
-// a file.
-func fieldName(header []byte) string {
-	for line := range bytes.SplitSeq(header, []byte("\r\n")) {
-		name, value, _ := bytes.Cut(line, []byte(":"))
-		if textproto.CanonicalMIMEHeaderKey(string(name)) != "Content-Disposition" {
+// a file. ok is false where another parser may read another name, or another value.
+func fieldName(header []byte) (field string, ok bool) {
+	seen, coded := false, false
+	for line := range bytes.SplitSeq(bytes.TrimSuffix(header, []byte("\r\n\r\n")), []byte("\r\n")) {
+		if len(line) == 0 {
 			continue
 		}
-		if _, params, err := mime.ParseMediaType(string(bytes.TrimSpace(value))); err == nil && params["filename"] == "" {
-			return params["name"]
+		name, value, colon := bytes.Cut(line, []byte(":"))
+		if !colon || len(name) == 0 || bytes.ContainsAny(name, " \t") { // a folded line begins with one
+			return "", false
+		}
+		switch textproto.CanonicalMIMEHeaderKey(string(name)) {
+		case "Content-Transfer-Encoding":
+			coded = true // which some undo
+		case "Content-Disposition":
+			_, params, err := mime.ParseMediaType(string(bytes.TrimSpace(value)))
+			if err != nil || seen {
+				return "", false
+			}
+			if seen = true; params["filename"] == "" {
+				field = params["name"]
+			}
 		}
 	}
-	return ""
+	return field, field != "model" || !coded
 }
 
 // badForm answers a form that means one thing to us and may mean another elsewhere.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"mime/multipart"
 	"net/http"
 	"strings"
@@ -94,14 +95,93 @@ func FuzzFormScanner(f *testing.F) {
 		if whole.scan(body); whole.model != s.model || whole.bad != s.bad {
 			t.Fatalf("cut at %d: %q, %v; whole: %q, %v", cut, s.model, s.bad, whole.model, whole.bad)
 		}
-		form, err := multipart.NewReader(bytes.NewReader(body), "b").ReadForm(1 << 20)
-		if err != nil {
-			return // an upstream that reads so refuses it
-		}
-		if named := form.Value["model"]; len(named) > 0 && named[0] != "" && !s.bad && s.begun && s.model != named[len(named)-1] {
+		agrees(t, s, body)
+	})
+}
+
+// TestHiddenModels: forms in which a parser that is used by upstreams finds a model,
+// however it is written, do not pass for ones without.
+func TestHiddenModels(t *testing.T) {
+	const (
+		head  = "Content-Disposition: form-data; name=\"model\""
+		other = "Content-Disposition: form-data; name=\"language\"\r\n\r\nen"
+		end   = "\r\n--b--\r\n"
+	)
+	field := func(head string) string { return "--b\r\n" + head + "\r\n\r\nm" + end }
+	for name, c := range map[string]struct {
+		body string
+		bad  bool
+	}{
+		"plain":                     {field(head), false},
+		"blanks behind a delimiter": {strings.Replace(field(head), "--b\r\n", "--b \t\r\n", 1), false},
+		"an empty line first":       {"\r\n" + field(head), false},
+		"other headers":             {field("X-A: 1\r\n" + head + "\r\nContent-Type: text/plain"), false},
+		"no data before it":         {"--b\r\nX-A: 1\r\n\r\n" + field(head), false},
+		"folded":                    {field("Content-Disposition: form-data;\r\n name=\"model\""), true},
+		"folded by a tab":           {field("Content-Disposition: form-data;\r\n\tname=\"model\""), true},
+		"a long header":             {field("X-Pad: " + strings.Repeat("a", maxPartHeader) + "\r\n" + head), true},
+		"a blank before the colon":  {field("Content-Disposition : form-data; name=\"model\""), true},
+		"a name twice":              {field(head + "; name=\"other\""), true},
+		"unparsable":                {field("Content-Disposition: form-data; name=mo del"), true},
+		"two dispositions":          {field("Content-Disposition: form-data; name=\"x\"\r\n" + head), true},
+		"encoded":                   {field(head + "\r\nContent-Transfer-Encoding: quoted-printable"), true},
+		"a line without a colon":    {field("x\r\n" + head), true},
+		"bare LF in a header":       {field("X-A: 1\n" + head), true},
+		"bare LF behind a header":   {"--b\r\n" + head + "\n\nm" + end, true},
+		"bare CR in a header":       {field("X-A: 1\r" + head), true},
+		"text in front":             {"x\n" + field(head), true},
+		"an end that is none":       {"--b--x\r\n" + field(head), true},
+		"a delimiter that is none":  {"--b\r\n" + other + "\r\n--bx\r\nX-A: 1\r\n" + field(head), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newFormScanner(http.Header{"Content-Type": {"multipart/form-data; boundary=b"}})
+			s.scan([]byte(c.body))
+			if s.bad != c.bad || !c.bad && (s.model != "m" || !s.begun) {
+				t.Errorf("model %q, bad %v, begun %v of %q", s.model, s.bad, s.begun, c.body)
+			}
+			agrees(t, s, []byte(c.body))
+		})
+	}
+}
+
+// agrees fails if the standard library reads another model of a form than a scanner
+// that has not called it bad. An upstream that reads so and refuses the form does no
+// work.
+func agrees(t *testing.T, s *formScanner, body []byte) {
+	t.Helper()
+	if s.bad || !s.begun {
+		return
+	}
+	form, err := multipart.NewReader(bytes.NewReader(body), "b").ReadForm(1 << 20)
+	if err != nil {
+		return
+	}
+	for _, named := range form.Value["model"] {
+		if named != "" && s.model != named {
 			t.Fatalf("found %q in %q, the library %q", s.model, body, named)
 		}
-	})
+	}
+}
+
+// TestFormScannerAgrees puts forms together at random from what parsers trip over.
+func TestFormScannerAgrees(t *testing.T) {
+	pieces := []string{
+		"--b", "--b--", "\r\n", "\r\n", "\n", "\r", " ", "\t", ":", "-", "x", "m", ";", "X: y", "--b\r\n", "\r\n--b\r\n", "\r\n--b--\r\n", "\r\n\r\n",
+		"Content-Disposition: form-data; name=\"model\"", "Content-Disposition: form-data; name=x", "Content-Disposition:", "form-data;", "name=model",
+		"content-disposition: form-data; name=model\r\n\r\nm", "; filename=f", "; name*=utf-8''model", "Content-Transfer-Encoding: quoted-printable",
+	}
+	for seed := range uint64(30_000) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		body := []byte("--b\r\n")[:5*random.IntN(2)]
+		for range random.IntN(16) {
+			body = append(body, pieces[random.IntN(len(pieces))]...)
+		}
+		// Of what comes last, something is to be read.
+		body = append(body, "\r\n--b\r\nContent-Disposition: form-data; name=y\r\n\r\nz\r\n--b--\r\n"...)
+		s := newFormScanner(http.Header{"Content-Type": {"multipart/form-data; boundary=b"}})
+		s.scan(body)
+		agrees(t, s, body)
+	}
 }
 
 // formRequest posts a form whose body is as given.
