@@ -3,11 +3,15 @@ package agents_test
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/headway-limiter/headway/fleet"
 	"github.com/headway-limiter/headway/gateway/agents"
@@ -40,42 +44,12 @@ func (gossip) Publish([]fleet.Pool, int64) {}
 func TestSharesOfSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const replicas, slots = 3, 7
-		server, quiet := storetest.NewBubble(t), slog.New(slog.DiscardHandler)
 		conf := agents.Config{Timeout: time.Hour, Agents: []agents.Agent{{Name: "a", Slots: slots, Depth: 100}}}
-		var sets []*agents.Set
-		var told [3]atomic.Pointer[[]fleet.AgentLoad]
-		var links []*storetest.Link
-		for i := range replicas {
-			link := server.Link()
-			redis, err := redisstore.New(redisstore.Options{Address: storetest.BubbleAddress, DialCtxFn: link.Dial, Logger: quiet})
-			if err != nil {
-				t.Fatal(err)
-			}
-			share, err := localshare.New(localshare.Options{
-				Inner: redis, Registry: redis, Fleet: gossip{self: i, told: &told}, Logger: quiet,
-				Policy: func(limiter.Dimension) limiter.OutagePolicy { return limiter.LocalShare },
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			set, err := agents.New(agents.Options{Store: share, Fleet: gossip{self: i, told: &told}, Replicas: share.Divisor, Logger: quiet})
-			if err != nil {
-				t.Fatal(err)
-			}
-			set.Configure(conf)
-			sets, links = append(sets, set), append(links, link)
-			t.Cleanup(func() {
-				set.Close()
-				if err := share.Close(context.Background()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		time.Sleep(10 * time.Second) // until counts are believed
+		sets, links, told := threeSets(t, conf, nil)
 		judge := &judge{served: make([]map[string]int, replicas)}
 		ctx, stop := context.WithCancel(context.Background())
 		var all sync.WaitGroup
-		all.Go(func() { tell(ctx, sets, &told) })
+		all.Go(func() { tell(ctx, sets, told) })
 		for i := range judge.served {
 			judge.served[i] = map[string]int{}
 		}
@@ -122,6 +96,95 @@ func TestSharesOfSlots(t *testing.T) {
 		if judge.worst > slots {
 			t.Errorf("%d ran at once in all, of %d", judge.worst, slots)
 		}
+	})
+}
+
+// threeSets are replicas of a fleet that gossip, over one store, once they believe it.
+func threeSets(t *testing.T, conf agents.Config, reg prometheus.Registerer) (sets []*agents.Set, links []*storetest.Link, told *[3]atomic.Pointer[[]fleet.AgentLoad]) {
+	server, quiet := storetest.NewBubble(t), slog.New(slog.DiscardHandler)
+	told = new([3]atomic.Pointer[[]fleet.AgentLoad])
+	for i := range told {
+		link := server.Link()
+		redis, err := redisstore.New(redisstore.Options{Address: storetest.BubbleAddress, DialCtxFn: link.Dial, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		share, err := localshare.New(localshare.Options{
+			Inner: redis, Registry: redis, Fleet: gossip{self: i, told: told}, Logger: quiet,
+			Policy: func(limiter.Dimension) limiter.OutagePolicy { return limiter.LocalShare },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := agents.Options{Store: share, Fleet: gossip{self: i, told: told}, Replicas: share.Divisor, Logger: quiet}
+		if reg != nil {
+			o.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"replica": strconv.Itoa(i)}, reg)
+		}
+		set, err := agents.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Configure(conf)
+		sets, links = append(sets, set), append(links, link)
+		t.Cleanup(func() {
+			set.Close()
+			if err := share.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(10 * time.Second) // until counts are believed
+	return sets, links, told
+}
+
+// TestStallCostsNoShares: a store that stands still for less than makes it unusable
+// costs an agent with fewer slots than replicas hardly more than that, and nobody who
+// may not wait is refused a slot that is free.
+func TestStallCostsNoShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stall = 80 * time.Millisecond
+		reg := prometheus.NewRegistry()
+		conf := agents.Config{Timeout: time.Hour, Agents: []agents.Agent{{Name: "a", Slots: 2, Depth: 100}}}
+		sets, links, _ := threeSets(t, conf, reg)
+		for round := range 20 {
+			for _, l := range links {
+				l.Freeze()
+			}
+			time.AfterFunc(stall, func() {
+				for _, l := range links {
+					l.Thaw()
+				}
+			})
+			time.Sleep(time.Duration(round) * stall / 20)
+			asked := time.Now()
+			slot, err := sets[round%3].Acquire(context.Background(), agents.Want{Agents: []string{"a"}, Tenant: "ann", Weight: 1})
+			if err != nil {
+				t.Fatalf("round %d: %v after %v", round, err, time.Since(asked))
+			}
+			if took := time.Since(asked); took > stall+100*time.Millisecond {
+				t.Errorf("round %d: a free slot took %v", round, took)
+			}
+			slot.Free(false)
+			time.Sleep(3 * time.Second)
+		}
+		if n, err := testutil.GatherAndCount(reg, "headway_agent_shares_total"); n != 0 || err != nil {
+			t.Errorf("%d replicas went by shares (%v)", n, err)
+		}
+		for _, l := range links { // now for good: that is counted
+			l.Cut()
+		}
+		time.Sleep(2 * time.Second)
+		if slot, err := sets[0].Acquire(context.Background(), agents.Want{Agents: []string{"a"}, Tenant: "ann", Weight: 1}); err == nil {
+			slot.Free(false)
+			t.Error("a share of no slot gave one")
+		}
+		if n, err := testutil.GatherAndCount(reg, "headway_agent_shares_total"); n != 1 || err != nil {
+			t.Errorf("%d replicas went by shares (%v), want the one that was asked", n, err)
+		}
+		for _, l := range links {
+			l.Mend()
+		}
+		time.Sleep(5 * time.Second)
 	})
 }
 
