@@ -134,8 +134,8 @@ func (r *Replica) reload() (restart []string, err error) {
 func (r *Replica) lost(err error) {
 	r.reloads.mu.Lock()
 	defer r.reloads.mu.Unlock()
-	r.reloads.metrics.successful.Set(0)
 	r.log.Error("the configuration file cannot be read: what was in force stays", "file", r.reloads.file, "error", err)
+	r.reloads.metrics.successful.Set(0)
 }
 
 // adopt puts next in force as far as a running replica can, and names the fields

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,17 +30,18 @@ func TestWatchTellsOfALostFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch{file: file}
 		w.changed()
-		stop, done, read, lost := make(chan struct{}), make(chan struct{}), 0, 0
+		stop, done := make(chan struct{}), make(chan struct{})
+		var read, lost atomic.Int64
 		go func() {
-			w.run(stop, func() { read++ }, func(error) { lost++ })
+			w.run(stop, func() { read.Add(1) }, func(error) { lost.Add(1) })
 			close(done)
 		}()
-		expect := func(what string, after time.Duration, reads, losses int) {
+		expect := func(what string, after time.Duration, reads, losses int64) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			if read != reads || lost != losses {
-				t.Errorf("%s: read %d times and lost %d times, want %d and %d", what, read, lost, reads, losses)
+			if r, l := read.Load(), lost.Load(); r != reads || l != losses {
+				t.Errorf("%s: read %d times and lost %d times, want %d and %d", what, r, l, reads, losses)
 			}
 		}
 		expect("nothing happens", 5*time.Second+pollEvery/2, 0, 0)
