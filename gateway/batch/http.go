@@ -225,6 +225,19 @@ const (
 	maxAsk       = 64 << 10
 )
 
+// maxEndpoint is longer than any path of an API, in bytes.
+const maxEndpoint = 256
+
+// isEndpoint reports whether path is a plain one of the API, which means the same to
+// everybody who reads it: printable ASCII, no query, nothing escaped, no empty or dot
+// segments.
+func isEndpoint(path string) bool {
+	plain := func(r rune) bool { return r > ' ' && r < 0x7f && !strings.ContainsRune(`?#%\`, r) }
+	name, ok := strings.CutPrefix(path, "/v1/")
+	return ok && name != "" && len(path) <= maxEndpoint && strings.TrimFunc(path, plain) == "" &&
+		!strings.Contains(path, "//") && !strings.Contains(path, "/.")
+}
+
 // check returns what is wrong, and how long the batch may take.
 func (a *ask) check(s *Service) (time.Duration, *trouble) {
 	wrong := func(code, format string, args ...any) (time.Duration, *trouble) {
@@ -236,7 +249,7 @@ func (a *ask) check(s *Service) (time.Duration, *trouble) {
 		return wrong("missing_input_file_id", "The field input_file_id is missing.")
 	case err != nil || window < time.Second:
 		return wrong("invalid_completion_window", "The field completion_window has to be a duration such as 24h.")
-	case !strings.HasPrefix(a.Endpoint, "/v1/") || s.Serves(a.Endpoint) || strings.Contains(a.Endpoint, "/.") || strings.ContainsAny(a.Endpoint, "?#%"):
+	case !isEndpoint(a.Endpoint) || s.Serves(a.Endpoint):
 		return wrong("invalid_endpoint", "The field endpoint has to be a path such as /v1/chat/completions.")
 	case s.opts.Routed != nil && !s.opts.Routed(a.Endpoint):
 		return wrong("invalid_endpoint", "The endpoint %.100s is not routed: nothing here answers requests to it.", a.Endpoint)

@@ -110,9 +110,16 @@ func (t *taker) form(ctx context.Context, form *multipart.Reader) (purpose strin
 	}
 }
 
+// byteOrderMark is what some editors put in front of a file. It is no part of the
+// first line.
+const byteOrderMark = "\ufeff"
+
 // file reads the lines of a file. Empty ones are left out.
 func (t *taker) file(ctx context.Context, from io.Reader) error {
 	in := bufio.NewReaderSize(from, 64<<10)
+	if head, _ := in.Peek(len(byteOrderMark)); string(head) == byteOrderMark { // an error is met again below
+		_, _ = in.Discard(len(head))
+	}
 	for {
 		line, err := readLine(in)
 		if err != nil && !errors.Is(err, io.EOF) {

@@ -35,7 +35,19 @@ func (k *checker) queueing() {
 	if idle > 0 && q.KeepAlive >= idle && !k.unread(at+".keep_alive") {
 		k.warn(at+".keep_alive", "lower keep_alive", "is not below balancer_idle_timeout (%v): the balancer cuts streams between two comments", idle)
 	}
-	if total := k.Server.Timeouts.Total; k.written(at+".queue_timeout") && q.QueueTimeout > total {
-		k.warn(at+".queue_timeout", "lower it, or raise server.timeouts.total", "is above server.timeouts.total (%v), which ends the request before", total)
+	k.waitsFit()
+}
+
+// waitsFit checks that a request that has waited for a slot has time left to be
+// answered: a tenth of its total timeout, which waits count in.
+func (k *checker) waitsFit() {
+	const at = "queueing.queue_timeout"
+	wait, total := k.Queueing.QueueTimeout, k.Server.Timeouts.Total
+	switch {
+	case !k.written(at) || k.unread(at):
+	case wait > total:
+		k.warn(at, "lower it, or raise server.timeouts.total", "is above server.timeouts.total (%v), which ends the request before", total)
+	case wait > total*9/10:
+		k.warn(at, "lower it, or raise server.timeouts.total", "is hardly below server.timeouts.total (%v), which cuts off who has waited that long", total)
 	}
 }

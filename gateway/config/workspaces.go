@@ -61,10 +61,18 @@ func PlaceID(text string) bool {
 }
 
 // WorkspaceName reports whether text is a name that can be shown: 1 to
-// MaxWorkspaceName characters, none of them a control character.
+// MaxWorkspaceName characters, some of them visible, and none that controls how others
+// are shown or stands for one that could not be read.
 func WorkspaceName(text string) bool {
-	n := utf8.RuneCountInString(text)
-	return n > 0 && n <= MaxWorkspaceName && utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+	seen := func(r rune) bool { return unicode.IsGraphic(r) && !unicode.IsSpace(r) }
+	return utf8.RuneCountInString(text) <= MaxWorkspaceName && utf8.ValidString(text) &&
+		strings.ContainsFunc(text, seen) && !strings.ContainsFunc(text, disturbs)
+}
+
+// disturbs reports whether r has no place in a name. The two joiners of U+200C and
+// U+200D are format characters, too, but some scripts need them.
+func disturbs(r rune) bool {
+	return r == utf8.RuneError || r != '\u200c' && r != '\u200d' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
 // workspaces checks what is declared, who has a role there, and that no route
