@@ -87,8 +87,14 @@
 // none does, or nothing of then can run any more, nobody takes more than it had. An
 // agent with fewer slots than there are replicas takes nobody new meanwhile. That holds
 // for two seconds more when the store is back, for it may count too little until all have
-// told it what they hold. Tenants are
-// served in the order of what they were served here.
+// told it what they hold. Tenants are served in the order of what they were served here.
+//
+// So it is when the store has lost its data, also for a replica that saw nothing of it:
+// the store refuses calls by who does not know that (limiter.ErrForgotten), and for two
+// seconds those by who does. headway_agent_shares_total counts both.
+//
+// A call or two that fail while the store is usable change nothing: they are made again,
+// also for those who may not wait. Only the third in a row is an outage.
 //
 // # Change
 //

@@ -69,7 +69,11 @@
 // start and stated with its next word, above the cap if need be. If the store
 // had forgotten this replica (its ttl is over, or its memory lost), it may have
 // forgotten others that are a second behind; so for one second more, takes with
-// slots are still decided by the share.
+// slots are still decided by the share. A replica that did not notice admits by what
+// the store counts; turns at slots are exact even then, for the store refuses them.
+//
+// Of turns at slots the first two failures in a row of a usable store are passed on:
+// a share of few slots is often none, and to ask again costs less.
 //
 // # Several dimensions
 //

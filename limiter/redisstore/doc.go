@@ -146,6 +146,16 @@
 //
 // # Outages and data loss
 //
+// Redis may lose all data without anybody being cut off. hw:{hw}:epoch says since when
+// it keeps what replicas hold, and each asks for it every 250 ms; told of another, it
+// states all that it holds at once. A call for slots of a pool names the epoch that its
+// replica knows, and is refused in the same step if that is over; and for 2 s more
+// (restating) the replica makes none: [limiter.ErrForgotten]. So nobody takes what others
+// still hold, if these reach Redis within the 2 s. Not covered are a replica that starts
+// within them, for which every epoch is the first, a server that brings back an old copy,
+// epoch included, and in-flight caps, which admit by what is stored: up to the cap once
+// more, in the 250 ms and a call until all is stated.
+//
 // A replica that was cut off for longer than the ttl finds its entries expired
 // and perhaps taken by others. Its next statement puts them back, above the cap
 // if need be: the requests do run, and admitting nobody until they have ended is
