@@ -72,7 +72,7 @@ tools: [{name: search, url: "${url}/search"}]
   replica = spawn('../../bin/headway', ['serve', '--config', file], { stdio: ['ignore', 'ignore', 'pipe'] });
   for await (const line of createInterface({ input: replica.stderr })) {
     const entry = JSON.parse(line);
-    if (entry.msg === 'replica ready') {
+    if (entry.msg === 'replica started') {
       baseURL = entry.listen;
       break;
     }
