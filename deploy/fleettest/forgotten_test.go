@@ -40,8 +40,8 @@ func TestSlotsWhenRedisForgets(t *testing.T) {
 func forget(t *testing.T, lose func(*redisproc.Server)) {
 	var judges []*bench.Upstream
 	text := `
-redis: {mode: standalone, address: "REDIS"}
-queueing: {queue_timeout: 30s}
+redis: {mode: standalone, address: "REDIS", timeout: 250ms}
+queueing: {queue_timeout: 1m}
 `
 	agents, names := "", ""
 	for i := range forgetPauses {
