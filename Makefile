@@ -126,6 +126,6 @@ fleet-down: ## end exactly the processes that fleet-up started
 	@deploy/fleet/fleet down
 
 .PHONY: sdk-test
-sdk-test: build ## the unmodified OpenAI SDKs for Go and Node against a fleet of their own
-	@deploy/need redis-server haproxy prometheus curl node=nodejs npm
+sdk-test: build ## the unmodified OpenAI SDKs for Go and Node against a fleet of their own, and the console in a browser
+	@deploy/need redis-server haproxy prometheus curl chromium node=nodejs npm
 	@deploy/sdktest/run

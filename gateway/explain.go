@@ -201,7 +201,7 @@ type preview struct {
 	queued   bool // there is a line that it may wait in
 	estimate ShownEstimate
 	limits   []limiter.Met
-	legs   []leg
+	legs     []leg
 
 	live     bool
 	queueing func(workspace string) bool // whether its requests wait for agents

@@ -2,27 +2,18 @@
 // that this file plays: errors in the shape of each API, streams that wait and streams
 // that break. `make sdk-test` builds the program and runs it.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
+import { agent, gate, provide, serve } from './replica.mjs';
 
 const sse = (data, event) => `${event ? `event: ${event}\n` : ''}data: ${JSON.stringify(data)}\n\n`;
 const chunk = (delta, finish_reason = null) => sse({ id: 'c', object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason }] });
 
-// The provider's agent has one slot. hold keeps it until release is called.
-let release = () => {};
-let held = () => {};
+// The provider's agent has one slot, which the model hold keeps until it is opened.
+const slot = gate();
 const script = {
-  hold: (res) => {
-    held();
-    release = () => res.end(JSON.stringify({ choices: [] }));
-  },
+  hold: (res) => slot.pass(res),
   tool: (res, body) => {
     if (body.messages.some((m) => m.role === 'tool')) {
       res.end(chunk({ content: 'It is x.' }) + chunk({}, 'stop') + 'data: [DONE]\n\n');
@@ -37,58 +28,41 @@ const script = {
   },
 };
 
-let replica, provider, baseURL, dir, whenCalled = () => {};
+let replica, provider, baseURL, whenCalled = () => {};
 
 before(async () => {
-  provider = createServer((req, res) => {
-    let text = '';
-    req.on('data', (part) => { text += part; });
-    req.on('end', async () => {
-      if (req.url === '/search') {
-        await whenCalled();
-        res.end('found');
-        return;
-      }
-      const body = JSON.parse(text);
-      res.setHeader('Content-Type', body.stream ? 'text/event-stream' : 'application/json');
-      script[body.model](res, body);
-    });
+  provider = await provide(async (req, res, text) => {
+    if (req.url === '/search') {
+      await whenCalled();
+      res.end('found');
+      return;
+    }
+    const body = JSON.parse(text);
+    res.setHeader('Content-Type', body.stream ? 'text/event-stream' : 'application/json');
+    script[body.model](res, body);
   });
-  await new Promise((done) => provider.listen(0, '127.0.0.1', done));
-  const url = `http://127.0.0.1:${provider.address().port}`;
-  dir = await mkdtemp(join(tmpdir(), 'headway-sdk-'));
-  const file = join(dir, 'headway.yaml');
-  await writeFile(file, `
+  replica = await serve(`
 server: {listen: "127.0.0.1:0", admin_listen: "127.0.0.1:0"}
 redis: {timeout: 2s} # on a busy machine
-keys: [{id: a, key: sk-a, user: ann}, {id: b, key: sk-b, user: bob}]
-upstreams: [{name: agent, url: "${url}", slots: 1, models: [hold, tool, broken]}]
+keys:
+  - {id: a, key: sk-a, user: ann}
+  - {id: b, key: sk-b, user: bob}
+  - {id: c, key: sk-c, user: cleo, workspaces: [{id: quick, role: owner}]}
+workspaces: [{id: quick, inference_queueing_enabled: false}]
+upstreams: [{name: agent, url: "${provider.url}", slots: 1, models: [hold, tool, broken]}]
 routes: [{path: /v1/*, upstream: agent}]
 queueing: {queue_timeout: 1s, keep_alive: 200ms}
 rate_limiting: {per_user: {overrides: {bob: {requests: {limit: 1, per: 1h}}}}}
 turns: [{name: look, path: /v1/turns/look, steps: [{name: reply, model: tool, tools: [search]}]}]
-tools: [{name: search, url: "${url}/search"}]
+tools: [{name: search, url: "${provider.url}/search"}]
 `);
-  replica = spawn('../../bin/headway', ['serve', '--config', file], { stdio: ['ignore', 'ignore', 'pipe'] });
-  for await (const line of createInterface({ input: replica.stderr })) {
-    const entry = JSON.parse(line);
-    if (entry.msg === 'replica started') {
-      baseURL = entry.listen;
-      break;
-    }
-  }
-  replica.stderr.resume();
-  assert.ok(baseURL, 'the replica ended before it was ready');
+  baseURL = replica.url;
 });
 
 after(async () => {
-  release();
-  const ended = new Promise((done) => replica.on('exit', done));
-  replica.kill('SIGTERM');
-  await ended;
-  provider.closeAllConnections();
-  provider.close();
-  await rm(dir, { recursive: true });
+  slot.open();
+  await replica?.end();
+  provider?.end();
 });
 
 const openai = (path = '/v1', apiKey = 'sk-a') => new OpenAI({ baseURL: baseURL + path, apiKey, maxRetries: 0 });
@@ -96,12 +70,7 @@ const anthropic = (apiKey = 'sk-a') => new Anthropic({ baseURL, apiKey, maxRetri
 const ask = { model: 'tool', messages: [{ role: 'user', content: 'What is it?' }], max_tokens: 16 };
 
 // occupy takes the agent's only slot, and returns when it is taken.
-async function occupy() {
-  const there = new Promise((done) => { held = done; });
-  const answer = openai().chat.completions.create({ ...ask, model: 'hold' });
-  await there;
-  return { answer }; // a promise alone would be waited for
-}
+const occupy = () => slot.take(() => openai().chat.completions.create({ ...ask, model: 'hold' }));
 
 test('a turn with a tool is one stream', async () => {
   let text = '';
@@ -112,12 +81,15 @@ test('a turn with a tool is one stream', async () => {
   assert.equal(text, 'Let me look. It is x.');
 });
 
-test('a turn whose stream waits is kept alive, and told when it waited too long', async () => {
+// waits lets a turn find the agent taken after its tool was called, when its stream
+// has begun. It returns the text, the bytes and the error that the SDK made of them.
+async function waits(path, apiKey) {
+  await agent(replica, 'agent', { held_here: 0 });
   let busy;
   whenCalled = async () => { busy = await occupy(); };
   let raw = '';
   const client = new OpenAI({
-    baseURL: `${baseURL}/v1/turns/look`, apiKey: 'sk-a', maxRetries: 0,
+    baseURL: baseURL + path, apiKey, maxRetries: 0,
     fetch: async (url, init) => {
       const response = await fetch(url, init);
       const seen = response.body.pipeThrough(new TransformStream({
@@ -126,21 +98,44 @@ test('a turn whose stream waits is kept alive, and told when it waited too long'
       return new Response(seen, { status: response.status, headers: response.headers });
     },
   });
-  let text = '';
-  await assert.rejects(async () => {
+  let text = '', error;
+  try {
     for await (const part of await client.chat.completions.create({ ...ask, stream: true })) {
       text += part.choices[0]?.delta?.content ?? '';
     }
-  }, (err) => {
-    assert.ok(err instanceof OpenAI.APIError, `got ${err}`);
-    assert.equal(err.code, 'queue_timeout');
-    return true;
-  });
+  } catch (err) {
+    error = err;
+  }
   whenCalled = () => {};
+  slot.open();
+  await busy?.answered;
+  assert.ok(error instanceof OpenAI.APIError, `got ${error} after ${raw}`);
   assert.equal(text, 'Let me look. ');
+  return { raw, error };
+}
+
+test('a turn whose stream waits is kept alive, and told when it waited too long', async () => {
+  const { raw, error } = await waits('/v1/turns/look', 'sk-a');
+  assert.equal(error.code, 'queue_timeout');
   assert.match(raw, /(: waiting\n){2,}/);
-  release();
-  await busy.answer;
+  assert.match(raw, /event: error\ndata: .*\n\n$/, 'something came after the error');
+});
+
+test('a turn that has begun waits although its workspace does not', async () => {
+  const busy = await occupy();
+  const refused = await openai('/v1', 'sk-c').chat.completions.create(ask).catch((err) => err);
+  slot.open();
+  await busy.answered;
+  assert.equal(refused.code, 'capacity_exceeded', 'the workspace does wait');
+  const { raw, error } = await waits('/v1/turns/look', 'sk-c');
+  assert.equal(error.code, 'queue_timeout');
+  assert.match(raw, /: waiting\n/);
+});
+
+test('a turn that has begun on a direct path does not wait', async () => {
+  const { raw, error } = await waits('/direct/agent/v1/turns/look', 'sk-a');
+  assert.equal(error.code, 'capacity_exceeded');
+  assert.doesNotMatch(raw, /: waiting/);
 });
 
 test('a stream that waits for its first step in vain is an error with a status', async () => {
@@ -158,8 +153,8 @@ test('a stream that waits for its first step in vain is an error with a status',
     assert.equal(err.error.error.type, 'overloaded_error');
     return true;
   });
-  release();
-  await busy.answer;
+  slot.open();
+  await busy.answered;
 });
 
 test('errors in the shape of Anthropic', async () => {
