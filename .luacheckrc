@@ -59,4 +59,6 @@ end
 for _, name in ipairs({ "read", "write", "changes" }) do
   files["lua/ws_" .. name .. ".lua"] = { read_globals = { "redis_now" } }
 end
-files["lua/fleet_meet.lua"] = { read_globals = { "redis_now" } }
+for _, name in ipairs({ "fleet_meet", "epoch" }) do
+  files["lua/" .. name .. ".lua"] = { read_globals = { "redis_now" } }
+end
