@@ -25,23 +25,12 @@ path.
 // importerOptions reads what was typed; the error names every mistake.
 func (f *fairnessFlags) importerOptions() (o stage.ImporterOptions, err error) {
 	o = stage.ImporterOptions{Path: f.path, Replicas: f.replicas, Quick: f.quick, Seed: f.seed}
-	var errs []error
-	if f.replicas < 1 || f.replicas > maxReplicas {
-		errs = append(errs, fmt.Errorf("--replicas %d is not in 1..%d", f.replicas, maxReplicas))
-	}
+	var errs [2]error
+	o.Redis, errs[0] = f.fleet()
 	if o.Path != stage.PathHeld && o.Path != stage.PathDurable {
-		errs = append(errs, fmt.Errorf("--path %q is not %s or %s", o.Path, stage.PathHeld, stage.PathDurable))
+		errs[1] = fmt.Errorf("--path %q is not %s or %s", o.Path, stage.PathHeld, stage.PathDurable)
 	}
-	if f.redis != "embedded" {
-		o.Redis = f.redis
-	} else if f.processes {
-		errs = append(errs, errors.New("--processes needs --redis HOST:PORT: the embedded store is in this process"))
-	}
-	for _, text := range f.asserts {
-		_, err := parseAssertion(text)
-		errs = append(errs, err)
-	}
-	return o, errors.Join(errs...)
+	return o, errors.Join(errs[:]...)
 }
 
 // importer runs the scenario.

@@ -36,16 +36,24 @@ func (f *fairnessFlags) pacedOptions() (o stage.PacedOptions, err error) {
 		Replicas: f.replicas, Seed: f.seed,
 		Warm: cmp.Or(f.warm, pacedWarm), Measured: cmp.Or(f.duration, pacedMeasured),
 	}
+	var errs [2]error
+	o.Redis, errs[0] = f.fleet()
+	if f.late != "" {
+		o.Late, errs[1] = bench.ParseLate(f.late)
+	}
+	return o, errors.Join(errs[:]...)
+}
+
+// fleet reads what runs that are no fairness scenarios take in common: how many
+// replicas, on which store (empty: an embedded one), and what is to hold. The error
+// names every mistake.
+func (f *fairnessFlags) fleet() (redis string, err error) {
 	var errs []error
 	if f.replicas < 1 || f.replicas > maxReplicas {
 		errs = append(errs, fmt.Errorf("--replicas %d is not in 1..%d", f.replicas, maxReplicas))
 	}
-	if f.late != "" {
-		o.Late, err = bench.ParseLate(f.late)
-		errs = append(errs, err)
-	}
 	if f.redis != "embedded" {
-		o.Redis = f.redis
+		redis = f.redis
 	} else if f.processes {
 		errs = append(errs, errors.New("--processes needs --redis HOST:PORT: the embedded store is in this process"))
 	}
@@ -53,7 +61,7 @@ func (f *fairnessFlags) pacedOptions() (o stage.PacedOptions, err error) {
 		_, err := parseAssertion(text)
 		errs = append(errs, err)
 	}
-	return o, errors.Join(errs...)
+	return redis, errors.Join(errs...)
 }
 
 // paced runs the scenario for both kinds of quota, naive and with Headway.
