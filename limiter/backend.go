@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -79,15 +78,12 @@ func (l *Limiter) pick(ctx context.Context, d *demand) (*picked, *Refusal, error
 		return nil, r, nil
 	}
 	v, err := l.store.Admit(ctx, d.take)
+	open, err := l.policed(d.dims, v, err)
 	switch {
-	case errors.Is(err, ErrUnavailable) && l.config().outage(d.dims) == FailOpen:
-		l.metrics.outage.WithLabelValues(string(FailOpen)).Inc()
-		return &picked{d, degradedOpen}, nil, nil
-	case errors.Is(err, ErrUnavailable):
-		l.metrics.outage.WithLabelValues(string(FailClosed)).Inc()
-		return nil, nil, err
 	case err != nil:
 		return nil, nil, err
+	case open:
+		return &picked{d, degradedOpen}, nil, nil
 	case v.OK:
 		return &picked{d, v.degraded()}, nil, nil
 	}

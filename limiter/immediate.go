@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -59,16 +58,13 @@ func (l *Limiter) Decide(ctx context.Context, asks []Ask) (Decision, error) {
 		return d, nil
 	}
 	v, err := l.store.Admit(ctx, take)
+	open, err := l.policed(take.dims(), v, err)
 	switch {
-	case errors.Is(err, ErrUnavailable) && l.policyOf(take) == FailOpen:
-		l.metrics.outage.WithLabelValues(string(FailOpen)).Inc()
-		d.Degraded = degradedOpen
-		return d, nil
-	case errors.Is(err, ErrUnavailable):
-		l.metrics.outage.WithLabelValues(string(FailClosed)).Inc()
-		return Decision{}, err
 	case err != nil:
 		return Decision{}, err
+	case open:
+		d.Degraded = degradedOpen
+		return d, nil
 	}
 	d.OK, d.Degraded = v.OK, v.degraded()
 	for i := range asks {
@@ -131,13 +127,13 @@ func (l *Limiter) rateOf(b BucketID) *Rate {
 	return (&rates{l.config()}).of(b)
 }
 
-// policyOf is the outage policy of a take.
-func (l *Limiter) policyOf(t Take) OutagePolicy {
-	dims := make([]Dimension, 0, len(t.Charges))
-	for _, c := range t.Charges {
-		dims = append(dims, c.Bucket.Dimension)
+// dims lists the dimensions of t's charges.
+func (t Take) dims() []Dimension {
+	dims := make([]Dimension, len(t.Charges))
+	for i, c := range t.Charges {
+		dims[i] = c.Bucket.Dimension
 	}
-	return l.config().outage(dims)
+	return dims
 }
 
 // add appends c, or its cost to a charge of the same bucket, and returns where.

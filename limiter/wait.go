@@ -103,28 +103,39 @@ func (l *Limiter) begin(ctx context.Context, t *trip) outcome {
 
 // decide turns the store's answer on d into a grant, a refusal or an error.
 func (l *Limiter) decide(d *demand, v Verdict, err error) outcome {
+	open, err := l.policed(d.dims, v, err)
 	switch {
-	case errors.Is(err, ErrUnavailable):
-		if l.config().outage(d.dims) == FailOpen {
-			l.metrics.outage.WithLabelValues(string(FailOpen)).Inc()
-			grant, refusal := l.open(d)
-			return outcome{grant: grant, refusal: refusal}
-		}
-		l.metrics.outage.WithLabelValues(string(FailClosed)).Inc()
-		return outcome{err: err}
 	case err != nil:
 		return outcome{err: err}
-	}
-	if v.Local {
-		l.metrics.outage.WithLabelValues(string(LocalShare)).Inc()
-	}
-	if v.OK {
+	case open:
+		grant, refusal := l.open(d)
+		return outcome{grant: grant, refusal: refusal}
+	case v.OK:
 		return outcome{grant: l.grant(d, v)}
 	}
 	refusal := d.refusal(v)
 	refusal.Degraded = v.degraded()
 	l.metrics.refuseSlots(d.take.Slots, v.Full)
 	return outcome{refusal: refusal, verdict: &v}
+}
+
+// policed is what outage policies make of the store's answer to a question about
+// dims, counted: open says that what was asked for may start without its word.
+func (l *Limiter) policed(dims []Dimension, v Verdict, err error) (open bool, _ error) {
+	var policy OutagePolicy
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		policy = l.config().outage(dims)
+	case err != nil, !v.Local:
+		return false, err
+	default:
+		policy = LocalShare
+	}
+	l.metrics.outage.WithLabelValues(string(policy)).Inc()
+	if policy == FailOpen {
+		return true, nil
+	}
+	return false, err
 }
 
 // waiter is t as somebody who stands in a line of s, until its budget there or the
