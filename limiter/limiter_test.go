@@ -97,6 +97,22 @@ func shared(rate *limiter.Rate) limiter.Config {
 	}
 }
 
+// A user who is named by keys of two teams has two homes, hence two counters. They
+// are one series: two of the same labels would make a whole scrape fail.
+func TestSlotsOfTwoHomesAreOneSeries(t *testing.T) {
+	cfg := limiter.Config{Homes: true, Limits: map[limiter.Dimension]limiter.Limit{limiter.User: {Rule: limiter.Rule{MaxInFlight: 2}}}}
+	r := newRig(t, cfg)
+	for _, team := range []string{"red", "blue"} {
+		req := user("ann")
+		req.Team = limiter.Hash(limiter.Team, team)
+		defer r.must(req).Done(limiter.Outcome{})
+	}
+	series, err := testutil.GatherAndCount(r.registry, "rate_limit_inflight_requests")
+	if series != 1 || err != nil {
+		t.Errorf("%d series, %v", series, err)
+	}
+}
+
 func TestRefusedTakesNothingAndRetryAfterIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, limiter.Config{Limits: map[limiter.Dimension]limiter.Limit{

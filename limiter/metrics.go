@@ -3,6 +3,7 @@ package limiter
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -131,22 +132,29 @@ type slotGauge struct {
 	desc *prometheus.Desc
 
 	mu   sync.Mutex
-	held map[SlotID]int // no entry is zero
+	held map[holder]int // no entry is zero
+}
+
+// holder is what a series is about: a counter, wherever its home is.
+type holder struct {
+	dimension Dimension
+	id        ID
 }
 
 func newSlotGauge() *slotGauge {
 	return &slotGauge{
 		desc: prometheus.NewDesc("rate_limit_inflight_requests",
 			"Requests running that hold an in-flight slot of this replica.", []string{"dimension", "tenant"}, nil),
-		held: map[SlotID]int{},
+		held: map[holder]int{},
 	}
 }
 
 func (g *slotGauge) add(s SlotID, n int) {
+	h := holder{s.Dimension, s.ID}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.held[s] += n; g.held[s] <= 0 {
-		delete(g.held, s)
+	if g.held[h] += n; g.held[h] <= 0 {
+		delete(g.held, h)
 	}
 }
 
@@ -156,26 +164,19 @@ func (g *slotGauge) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
 // Collect implements prometheus.Collector: the largest holders by name, the
 // rest of a dimension under "other".
 func (g *slotGauge) Collect(ch chan<- prometheus.Metric) {
-	type holder struct {
-		slot SlotID
-		n    int
-	}
 	g.mu.Lock()
-	all := make([]holder, 0, len(g.held))
-	for s, n := range g.held {
-		all = append(all, holder{s, n})
-	}
+	held := maps.Clone(g.held)
 	g.mu.Unlock()
-	slices.SortFunc(all, func(a, b holder) int {
-		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.slot.ID, b.slot.ID))
+	all := slices.SortedFunc(maps.Keys(held), func(a, b holder) int {
+		return cmp.Or(cmp.Compare(held[b], held[a]), cmp.Compare(a.id, b.id))
 	})
 	other := map[Dimension]int{}
 	for i, h := range all {
 		if i >= maxTenantSeries {
-			other[h.slot.Dimension] += h.n
+			other[h.dimension] += held[h]
 			continue
 		}
-		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(h.n), string(h.slot.Dimension), string(h.slot.ID))
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(held[h]), string(h.dimension), string(h.id))
 	}
 	for d, n := range other {
 		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(n), string(d), "other")
