@@ -98,7 +98,7 @@ func (p *plan) take(t limiter.Take) limiter.Take {
 // learn books the outcome of a call that was sent at sent, and returns its
 // verdict as one on all of t.
 func (s *Store) learn(p *plan, t limiter.Take, v limiter.Verdict, err error, sent time.Duration) limiter.Verdict {
-	r := reply{least: least(t), ok: v.OK, err: err, alone: v.Local, sent: sent, now: s.now(), mine: p.mine}
+	r := reply{ok: v.OK, err: err, alone: v.Local, sent: sent, now: s.now(), mine: p.mine}
 	out := limiter.Verdict{OK: v.OK, Full: v.Full, Local: v.Local}
 	if err == nil {
 		out.Charges = make([]limiter.ChargeVerdict, len(t.Charges))
@@ -112,9 +112,9 @@ func (s *Store) learn(p *plan, t limiter.Take, v limiter.Verdict, err error, sen
 			r.told = v.Charges[j]
 			j++
 		}
-		told, a := s.learnOne(q, c, r)
+		a := s.learnOne(q, c, r)
 		if err == nil {
-			out.Charges[i] = told
+			out.Charges[i] = r.told
 		}
 		switch {
 		case v.OK && v.Local && q.extra > 0: // a share of an outage is not to be kept
@@ -128,12 +128,24 @@ func (s *Store) learn(p *plan, t limiter.Take, v limiter.Verdict, err error, sen
 		close(p.mine.done)
 	}
 	s.giveBack(back)
+	if s.opts.DenyCache && err == nil && !v.OK && !v.Local {
+		floorWaits(out.Charges, least(t))
+	}
 	return out
+}
+
+// floorWaits raises the waits of a refusal to least, also those of buckets that
+// found no room here: other replicas may remember a refusal of theirs.
+func floorWaits(told []limiter.ChargeVerdict, least time.Duration) {
+	for i := range told {
+		if told[i].Wait > 0 { // Never is below 0
+			told[i].Wait = max(told[i].Wait, least)
+		}
+	}
 }
 
 // reply is what a call came to for one charge.
 type reply struct {
-	least     time.Duration // that a refusal tells
 	ok        bool
 	alone     bool // not the store's, but a share of this replica while it is out
 	err       error
@@ -143,19 +155,19 @@ type reply struct {
 	mine      *flight
 }
 
-// learnOne does so for one charge. It returns its verdict, and what is to be
-// given back because others may need it.
-func (s *Store) learnOne(q *part, c limiter.Charge, r reply) (limiter.ChargeVerdict, limiter.Adjustment) {
+// learnOne does so for one charge. It returns what is to be given back because
+// others may need it.
+func (s *Store) learnOne(q *part, c limiter.Charge, r reply) limiter.Adjustment {
 	e := q.entry
 	if e == nil {
 		if r.ok || r.err != nil || !s.opts.DenyCache {
-			return r.told, limiter.Adjustment{}
+			return limiter.Adjustment{}
 		}
 		sh := s.table.shard(c.Bucket)
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		if e = sh.makeLocked(r.now, c.Bucket, c.Rate, s.table.most); e == nil {
-			return r.told, limiter.Adjustment{}
+			return limiter.Adjustment{}
 		}
 	} else {
 		e.home.mu.Lock()
@@ -167,13 +179,13 @@ func (s *Store) learnOne(q *part, c limiter.Charge, r reply) (limiter.ChargeVerd
 	case (r.err != nil || r.alone) && e.stale(r.now): // nobody can tell: ask, and let the outage policy decide
 		e.bound.set = false
 	case r.err == nil && !r.alone && r.asked >= 0:
-		s.hearLocked(e, c, &r)
+		s.hearLocked(e, c, r)
 	}
 	// Who is refused may come back elsewhere, where the store is all there is.
 	if refused := r.err == nil && !r.ok && !r.alone; s.opts.Prefetch && (refused || s.closed.Load()) {
-		return r.told, s.drainLocked(e, r.now)
+		return s.drainLocked(e, r.now)
 	}
-	return r.told, limiter.Adjustment{}
+	return limiter.Adjustment{}
 }
 
 // bookLocked turns the reservation and payment of one charge into what they
@@ -199,9 +211,9 @@ func (s *Store) bookLocked(e *entry, q *part, c limiter.Charge, r reply) {
 	}
 }
 
-// hearLocked learns the store's word on e, and floors the wait it tells.
-func (s *Store) hearLocked(e *entry, c limiter.Charge, r *reply) {
-	told := &r.told
+// hearLocked learns the store's word on e.
+func (s *Store) hearLocked(e *entry, c limiter.Charge, r reply) {
+	told := r.told
 	e.heard, e.told, e.owed = r.now, told.Remaining, 0
 	e.lease.left, e.lease.found = told.Remaining, told.Remaining
 	if r.ok {
@@ -219,7 +231,6 @@ func (s *Store) hearLocked(e *entry, c limiter.Charge, r *reply) {
 	case refused:
 		e.bound.see(refusedUntil(r.now, told.Wait, r.asked), e.rate)
 		e.bound.refuse(r.now, e.rate, r.asked, floor/2+rand.N(floor))
-		told.Wait = max(told.Wait, r.least)
 	case e.bound.set || !r.ok:
 		e.bound.see(leftWith(r.sent, r.now, told.Remaining), e.rate)
 	}

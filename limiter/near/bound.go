@@ -39,7 +39,12 @@ const century = float64(100 * 365 * 24 * time.Hour)
 
 // level is the most that the bucket holds at now, without what is pending.
 func (b *bound) level(now time.Duration, r limiter.Rate) float64 {
-	return min(float64(r.Burst), float64(b.amount)+float64(now-b.at)*float64(r.Limit)/float64(r.Per))
+	return min(float64(r.Burst), b.line(now, r))
+}
+
+// line is where the line is at now, which may be above the burst.
+func (b *bound) line(now time.Duration, r limiter.Rate) float64 {
+	return float64(b.amount) + float64(now-b.at)*float64(r.Limit)/float64(r.Per)
 }
 
 // wait is until cost may be there, or for who minds the floor, until they may
@@ -116,11 +121,12 @@ func leftWith(sent, now time.Duration, remaining int64) sight {
 
 // see lets the line follow the store, down and up. Replies come out of order and
 // may or may not have counted what is pending, so the line may lie above what
-// was seen by all of that.
+// was seen by all of that. A line is not in accord with what was seen just because
+// the burst cuts both: it would tell waits that are too short.
 func (b *bound) see(s sight, r limiter.Rate) {
 	if b.set {
 		low := min(float64(s.low), float64(r.Burst))
-		if b.level(s.lowAt, r) >= low && b.level(s.highAt, r) <= float64(s.high+b.pending) {
+		if b.level(s.lowAt, r) >= low && (s.high > r.Burst || b.line(s.highAt, r) <= float64(s.high+b.pending)) {
 			b.loose = b.loose && s.high > s.low
 			return
 		}

@@ -96,6 +96,50 @@ func TestToldWaitIsKept(t *testing.T) {
 	}
 }
 
+// Nor does it matter whether there was room to remember the refusal.
+func TestToldWaitIsKeptWithoutRoom(t *testing.T) {
+	few := near.Options{DenyCache: true, MaxBuckets: 64}
+	inBubble(t, 2, few, func(t *testing.T, f *crowd) {
+		for i := range 2000 {
+			k := take(key(fmt.Sprint("other", i), limiter.Rate{Limit: 1, Per: time.Hour, Burst: 1}, 1))
+			admit(t, f.near[0], k)
+			admit(t, f.near[0], k)
+		}
+		k := take(key("a", perSecond(200, 10), 1))
+		f.spend(t, k.Charges[0])
+		admit(t, f.near[1], k) // which now holds back for 5 to 15 ms
+		remembered := f.near[0].Buckets()
+		told := admit(t, f.near[0], k).Charges[0].Wait
+		if f.near[0].Buckets() != remembered {
+			t.Fatal("there was room to remember it")
+		}
+		time.Sleep(told)
+		if v := admit(t, f.near[1], k); !v.OK {
+			t.Errorf("slept exactly %v, then alone: got %+v", told, v)
+		}
+	})
+}
+
+// A refusal of a whole burst tells how full the bucket is, though the line that was
+// known before ends at the same instant: at the burst.
+func TestRefusalOfTheBurst(t *testing.T) {
+	inBubble(t, 1, deny, func(t *testing.T, f *crowd) {
+		c, empty := key("a", perSecond(1, 10), 2), key("empty", perSecond(1, 1), 1)
+		f.spend(t, c)
+		time.Sleep(3400 * time.Millisecond)
+		f.spend(t, empty)
+		admit(t, f.near[0], take(c, empty)) // which tells 3 left, so there are less than 4
+		c.Cost = 10
+		if v := admit(t, f.near[0], take(c)); v.OK || v.Charges[0].Wait != 6600*time.Millisecond {
+			t.Fatalf("a burst of 10 beside 3.4: got %+v", v)
+		}
+		c.Cost = 8
+		if v := admit(t, f.near[0], take(c)); v.OK || v.Charges[0].Wait != 4600*time.Millisecond {
+			t.Errorf("8 beside 3.4: got %+v, want to wait 4.6 s", v)
+		}
+	})
+}
+
 // A wait told from memory covers what is refused for longer by another bucket,
 // or it is not told from memory.
 func TestUnknownBucketsAreAskedFor(t *testing.T) {
