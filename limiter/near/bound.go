@@ -49,18 +49,19 @@ func (b *bound) line(now time.Duration, r limiter.Rate) float64 {
 
 // wait is until cost may be there, or for who minds the floor, until they may
 // ask; in whole µs rounded up; 0 if that is now. A loose bound refuses only what
-// it can tell a wait for that is enough and not much too long.
-func (b *bound) wait(now time.Duration, r limiter.Rate, cost int64, mind bool) time.Duration {
-	w := b.at + fill(cost+b.pending-b.amount, r) - now
+// it can tell a wait for that is enough and not much too long; else doubt is the
+// one that is enough.
+func (b *bound) wait(now time.Duration, r limiter.Rate, cost int64, mind bool) (w, doubt time.Duration) {
+	w = b.at + fill(cost+b.pending-b.amount, r) - now
 	if token := fill(1, r); w > 0 && b.loose {
 		if w += token; token > floor {
-			w = 0
+			w, doubt = 0, micros(w)
 		}
 	}
 	if mind && cost >= b.held {
 		w = max(w, b.hold-now)
 	}
-	return micros(max(0, w))
+	return micros(max(0, w)), doubt
 }
 
 // micros rounds up to whole µs, as the store tells waits.

@@ -172,6 +172,30 @@ func TestUnknownBucketsAreAskedFor(t *testing.T) {
 	})
 }
 
+// So it is where only the whole tokens of the other bucket are known.
+func TestRoughlyKnownBucketsAreAskedFor(t *testing.T) {
+	inBubble(t, 1, deny, func(t *testing.T, f *crowd) {
+		c, empty := key("a", perSecond(20, 100), 3), key("empty", perSecond(1, 1), 1)
+		f.spend(t, c)
+		f.spend(t, empty)
+		time.Sleep(500 * time.Millisecond)
+		admit(t, f.near[0], take(c, empty)) // which tells 10 left, so there are less than 11
+		c.Cost = 31
+		if v := admit(t, f.near[0], take(c, empty)); v.OK || v.Charges[0].Wait != 1050*time.Millisecond {
+			t.Errorf("31 beside 10: got %+v, want to wait 1.05 s", v)
+		}
+		c.Cost = 12
+		asked := f.wires[0].asks(func() {
+			if v := admit(t, f.near[0], take(c, empty)); v.OK || v.Charges[1].Wait != 500*time.Millisecond {
+				t.Errorf("12 beside 10: got %+v, want to wait 0.5 s for the other bucket", v)
+			}
+		})
+		if asked != 0 {
+			t.Errorf("12 beside 10: %d calls, though the other wait covers it", asked)
+		}
+	})
+}
+
 // What costs less than what was refused may pass, and is asked for; what costs
 // more is not.
 func TestCheaperMayAsk(t *testing.T) {

@@ -25,11 +25,12 @@
 // in a line (limiter.Take.Waited) is told the bucket's own wait and passes the
 // pause: lines pace themselves, and lost 3 % of a bucket to it.
 //
-// A Take is refused from memory only if the store's word on all of its buckets is
-// fresh: the told wait must cover all of them. It is fresh for 1 s on an empty
-// bucket of requests, from which nobody can take, and for 100 ms on all others
-// and on token budgets, which are charged afterwards too. After that one caller
-// asks and the others go on believing, for 100 ms at most.
+// A Take is refused from memory only if the store's word on all of its buckets
+// is fresh: the told wait must cover all of them, also where no more than the
+// whole tokens of one are known. It is fresh for 1 s on an empty bucket of
+// requests, from which nobody can take, and for 100 ms on all others and on
+// token budgets, which are charged afterwards too. After that one caller asks
+// and the others go on believing, for 100 ms at most.
 //
 // Never from memory: what can never pass, full slots, claims on turns
 // (Contended), and verdicts of an outage's local share. Takes with slots may be

@@ -27,6 +27,7 @@ type part struct {
 	entry    *entry
 	known    bool          // what the store said of it is fresh
 	wait     time.Duration // > 0: refused here for so long
+	doubt    time.Duration // it may be so long, which is not known well enough to refuse
 	told     int64         // tokens left, as the store last told
 	left     int64         // and as a refusal tells
 	paid     int64         // out of the lease
@@ -60,19 +61,20 @@ type plan struct {
 func (s *Store) claim(p *plan, t limiter.Take, now time.Duration) {
 	p.n = len(t.Charges)
 	p.denied, p.granted, p.flight = false, s.opts.Prefetch && len(t.Slots) == 0, nil
-	known := true
+	known, longest, doubt := true, time.Duration(0), time.Duration(0)
 	for i, c := range t.Charges {
 		q := &p.list[i]
 		*q = part{}
 		s.claimOne(q, c, now, t.Waited)
 		known = known && q.known && q.paid == 0
+		longest, doubt = max(longest, q.wait), max(doubt, q.doubt)
 		p.denied = p.denied || q.wait > 0
 		p.granted = p.granted && q.covered(c.Cost)
 		if q.waits != nil {
 			p.flight = q.waits
 		}
 	}
-	p.denied = p.denied && known
+	p.denied = p.denied && known && longest >= doubt
 	p.granted = p.granted && !p.denied
 	if p.denied || p.granted {
 		p.flight = nil
@@ -104,7 +106,7 @@ func (s *Store) claimOne(q *part, c limiter.Charge, now time.Duration, waited bo
 	if !e.bound.set {
 		return
 	}
-	if q.wait = e.bound.wait(now, e.rate, rest, !waited); !q.known {
+	if q.wait, q.doubt = e.bound.wait(now, e.rate, rest, !waited); !q.known {
 		q.wait = 0
 	}
 	q.left = e.remaining(now, rest, q.wait > 0)
