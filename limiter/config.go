@@ -179,7 +179,8 @@ type Config struct {
 	// LocalSlots counts in-flight slots in this process, not over the fleet: a cap
 	// is then one per replica, costs no call, and holds without the store, too.
 	LocalSlots bool
-	// Registerer takes the limiter's metrics; nil keeps them private.
+	// Registerer takes the limiter's metrics, and keeps them after Close, so each
+	// Limiter needs one of its own; nil keeps them private.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger // nil: slog.Default()
 

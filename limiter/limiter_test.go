@@ -339,6 +339,26 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	}
 }
 
+// A name that is taken makes New fail, and leaves nothing behind that would make the
+// next try fail, too.
+func TestNewCanBeTriedAgain(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	taken := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headway_limiter_bugs_total", Help: "Broken invariants seen, by kind; anything but zero is a bug.",
+	}, []string{"kind"})
+	registry.MustRegister(taken)
+	cfg := limiter.Config{Registerer: registry}
+	if _, err := limiter.New(cfg, memstore.New().Replica(memstore.Options{}), fleet.Solo("test")); err == nil {
+		t.Fatal("a name was taken, and New did not mind")
+	}
+	registry.Unregister(taken)
+	l, err := limiter.New(cfg, memstore.New().Replica(memstore.Options{}), fleet.Solo("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}
+
 func ExampleLimiter() {
 	l, err := limiter.New(limiter.Config{
 		Limits: map[limiter.Dimension]limiter.Limit{

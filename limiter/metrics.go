@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -63,14 +62,19 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	var errs []error
-	for _, c := range []prometheus.Collector{
+	all := []prometheus.Collector{
 		m.depth, m.tenants, m.wait, m.grants, m.refused, m.entitled, m.received, m.slotRefusals, m.outage, m.outageTime, m.bugs, m.slots,
 		m.held.depth, m.held.tenants, m.held.wait, m.held.grants, m.held.refused,
-	} {
-		errs = append(errs, reg.Register(c))
 	}
-	return m, errors.Join(errs...)
+	for i, c := range all {
+		if err := reg.Register(c); err != nil {
+			for _, before := range all[:i] { // so that it can be tried again
+				reg.Unregister(before)
+			}
+			return nil, err
+		}
+	}
+	return m, nil
 }
 
 // timeOutage adds d to the policies in force if the store is unusable.

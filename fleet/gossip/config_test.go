@@ -152,3 +152,19 @@ func TestPause(t *testing.T) {
 		}
 	}
 }
+
+// A name that does not resolve yet makes Start fail, and leaves nothing behind that
+// would make the next try fail, too.
+func TestStartCanBeTriedAgain(t *testing.T) {
+	quiet, registry := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	cfg := Config{Bind: "127.0.0.1:0", Advertise: "no such host:7946", Logger: quiet, Registerer: registry}
+	if _, err := Start(cfg); err == nil {
+		t.Fatal("advertised a name that does not resolve")
+	}
+	cfg.Advertise = ""
+	n, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Close(context.Background())
+}

@@ -74,12 +74,14 @@ func Start(cfg Config) (*Node, error) {
 	}
 	n.refresh(time.Now())
 	mc, err := cfg.memberlist(&delegate{n})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		if n.list, err = memberlist.Create(mc); err != nil {
+			err = fmt.Errorf("gossip: listen on %s: %w", cfg.Bind, err)
+		}
 	}
-	if n.list, err = memberlist.Create(mc); err != nil {
+	if err != nil {
 		n.metrics.unregister()
-		return nil, fmt.Errorf("gossip: listen on %s: %w", cfg.Bind, err)
+		return nil, err
 	}
 	n.addr = nodeAddr(n.list.LocalNode())
 	ctx, stop := context.WithCancel(context.Background())
@@ -150,7 +152,7 @@ func (n *Node) Close(ctx context.Context) (err error) {
 
 func leaveWithin(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
-		return min(leaveTimeout, time.Until(deadline))
+		return max(time.Millisecond, min(leaveTimeout, time.Until(deadline))) // none would be for ever
 	}
 	return leaveTimeout
 }

@@ -1,8 +1,6 @@
 package localshare
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -27,7 +25,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.divisor), reg.Register(m.debts))
+	if err := reg.Register(m.divisor); err != nil {
+		return nil, err
+	}
+	if err := reg.Register(m.debts); err != nil {
+		reg.Unregister(m.divisor) // so that it can be tried again
+		return nil, err
+	}
+	return m, nil
 }
 
 // close lets another store in this process register the same names.

@@ -423,3 +423,18 @@ func TestTenantSeriesAreBounded(t *testing.T) {
 		t.Errorf("%d names; %s, %s", len(n), n.of("5"), n.of("999"))
 	}
 }
+
+// A name that is taken makes NewSet fail, and leaves nothing behind that would make the
+// next try fail, too.
+func TestNewSetCanBeTriedAgain(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	taken := newMetrics().expired
+	registry.MustRegister(taken)
+	if _, err := NewSet(registry); err == nil {
+		t.Fatal("a name was taken, and NewSet did not mind")
+	}
+	registry.Unregister(taken)
+	if _, err := NewSet(registry); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,7 +1,6 @@
 package pace
 
 import (
-	"errors"
 	"math"
 	"time"
 
@@ -62,13 +61,18 @@ func newMetrics() *metrics {
 	}
 }
 
-// register registers all of m.
+// register registers all of m, or none.
 func (m *metrics) register(r prometheus.Registerer) error {
-	var errs []error
-	for _, c := range []prometheus.Collector{m.refused, m.waited, m.provider, m.paused, m.unknown, m.expired, m.full, m.served, m.weighed, m} {
-		errs = append(errs, r.Register(c))
+	all := []prometheus.Collector{m.refused, m.waited, m.provider, m.paused, m.unknown, m.expired, m.full, m.served, m.weighed, m}
+	for i, c := range all {
+		if err := r.Register(c); err != nil {
+			for _, before := range all[:i] { // so that it can be tried again
+				r.Unregister(before)
+			}
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // priorities name classes.

@@ -53,7 +53,10 @@ func NewSet(r prometheus.Registerer) (*Set, error) {
 	if r == nil {
 		return s, nil
 	}
-	return s, s.metrics.register(r)
+	if err := s.metrics.register(r); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // OnUrgent has f called whenever the other replicas should hear of something at

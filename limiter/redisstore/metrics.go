@@ -117,8 +117,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range collectors {
+	for i, c := range collectors {
 		if err := reg.Register(c); err != nil {
+			for _, before := range collectors[:i] { // so that it can be tried again
+				reg.Unregister(before)
+			}
 			return nil, err
 		}
 	}

@@ -73,7 +73,7 @@ type Options struct {
 	Incarnation uint64
 
 	Logger     *slog.Logger          // nil: slog.Default()
-	Registerer prometheus.Registerer // nil: metrics are kept but not exposed
+	Registerer prometheus.Registerer // one for each Store; nil: metrics are kept but not exposed
 	// DialCtxFn replaces the TCP (and TLS) dialer, e.g. by an in-memory pipe. It
 	// must respect ctx, which ends after 200 ms or four budgets.
 	DialCtxFn func(ctx context.Context, address string) (net.Conn, error)
