@@ -13,9 +13,12 @@ local prelude = {
 for _, name in ipairs({ "settle", "lease", "inspect" }) do
   files["lua/" .. name .. ".lua"] = { read_globals = prelude }
 end
--- admit has three preludes in front of those, of which each sees and sets what is before it,
-local plain = { "TOP", "c", "granted", "held", "lapse", "nb", "nc", "nl", "now", "plain", "reply", "stored" }
-for _, name in ipairs({ "plain", "slots", "spend" }) do
+-- admit has four preludes in front of those, of which each sees and sets what is before it,
+local plain = {
+  "TOP", "call", "find", "format", "sub", "floor", "nb", "nl", "nc", "open", "step", "each", "n",
+  "plain", "now", "stored", "level", "met", "reply", "rates", "lapse",
+}
+for _, name in ipairs({ "plain", "slots", "each", "spend" }) do
   files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "221", "231", "241", "311", "331" }, globals = plain }
 end
 -- and two behind them; each sees those before it. It sets what they declare.

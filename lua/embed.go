@@ -30,6 +30,8 @@ var (
 	preludePlain string
 	//go:embed prelude_slots.lua
 	preludeSlots string
+	//go:embed prelude_each.lua
+	preludeEach string
 	//go:embed prelude_spend.lua
 	preludeSpend string
 	//go:embed prelude_flow.lua
@@ -87,7 +89,7 @@ type Script struct {
 
 // The scripts. Their values are fixed at start and must not be changed.
 var (
-	Admit   = first(preludePlain+preludeSlots+preludeSpend, join("admit", preludeOnce+preludeTake+admitBody))
+	Admit   = first(preludePlain+preludeSlots+preludeEach+preludeSpend, join("admit", preludeOnce+preludeTake+admitBody))
 	Settle  = fence(join("settle", preludeTag+settleBody))
 	Lease   = join("lease", leaseBody)
 	Inspect = join("inspect", inspectBody)

@@ -1,38 +1,37 @@
 -- prelude_spend: what a plain admit writes, and its reply (see prelude_plain).
 --
--- KEYS[i]          buckets
--- KEYS[nb+j]       counters
+-- KEYS[k]          bucket i of decision d at k = (d-1)*nb+i,
+--                  counter j at k = n*nb+(d-1)*nl+j
 --
 -- ARGV[1]          inc
 -- ARGV[2]          ttl
--- ARGV[c+1]        seq
--- ARGV[c+2*i] ARGV[c+2*i+1]    rate and cost of bucket i
--- ARGV[a] ARGV[a+1] ARGV[a+2]  limit, period, burst of its rate, a = 4*rate+3
--- ARGV[c+2*nb+2*j+1]           want of counter j
+-- ARGV[c+2*i]      rate of bucket i, those of decision d from c on
 
 if plain then
-  for i = 1, granted and nb or 0 do
-    local a, cost = 4 * ARGV[c + 2 * i] + 3, ARGV[c + 2 * i + 1] + 0
-    if cost > 0 then
-      local limit, period, left = ARGV[a] + 0, ARGV[a + 1] + 0, reply[2 * i + 2] - cost
-      local need, ttl = ARGV[a + 2] - left, '1001' -- ms of a HOLD, at least: see bucket_write
-      local full = math.ceil(need * period / limit)
-      if full > 999999 then
-        full = math.floor(full * limit / period) < need and full + 1 or full
-        ttl = string.format('%d', math.min(315360000000, math.floor((full + 999) / 1000) + 1))
+  local stamp = format(':%d', now)
+  for d = 1, nb > 0 and n or 0 do
+    for i = 1, nb do
+      local c, k = open + (d - 1) * step, (d - 1) * nb + i
+      if stored[k] == true then -- as bucket_write in prelude_store
+        local a, left, ttl = 4 * ARGV[c + 2 * i] - 3, level[k], '1001' -- ms of a HOLD, at least
+        local limit, period, need = rates[a], rates[a + 1], rates[a + 2] - left
+        local full = need * period / limit
+        if full > 999999 then
+          full = math.ceil(full)
+          full = floor(full * limit / period) < need and full + 1 or full
+          ttl = format('%d', math.min(315360000000, floor((full + 999) / 1000) + 1))
+        end
+        call('SET', KEYS[k], format('%d', left) .. stamp .. rates[a + 3], 'PX', ttl)
       end
-      redis.call('SET', KEYS[i], string.format('%d:%d%s', left, now, stored[i]), 'PX', ttl)
-      reply[2 * i + 2] = left
     end
   end
-  for j = 1, granted and nl or 0 do
-    local key, v, ttl = KEYS[nb + j], held[j], ARGV[2] + 1000
-    local entry = string.format('%s:%d:%s', ARGV[c + 2 * nb + 2 * j + 1], lapse, ARGV[c + 1])
-    redis.call('HSET', key, '_t', v[2], '_x', v[3], ARGV[1], entry)
-    if redis.call('PTTL', key) < ttl then
-      redis.call('PEXPIRE', key, string.format('%d', ttl))
+  for k = n * nb + 1, n * (nb + nl) do
+    local v = level[k]
+    if v and v[5] then -- as lease_write in prelude_lease
+      call('HSET', KEYS[k], '_t', format('%d', v[2]), '_x', format('%d', math.min(v[3], lapse)), ARGV[1],
+        format('%d:%d:%d', v[1], lapse, v[4]))
+      call('PEXPIRE', KEYS[k], format('%d', ARGV[2] + 1000), v[5])
     end
   end
-  reply[3] = granted and 1 or 0
   return reply
 end

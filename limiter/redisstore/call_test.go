@@ -54,9 +54,9 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestPart: groups that are too small go as single calls, in the order in which
-// they came, and no decision is lost or sent twice.
-func TestPart(t *testing.T) {
+// TestGroups: decisions of one shape share a call, in the order in which they came,
+// and none is lost or sent twice.
+func TestGroups(t *testing.T) {
 	gs := &groups{}
 	for round := range 3 { // buffers are reused
 		var want, got []int64
@@ -66,7 +66,6 @@ func TestPart(t *testing.T) {
 			c.seq = int64(i)
 			gs.add(c)
 		}
-		gs.part()
 		sizes := []int{}
 		for _, g := range gs.all() {
 			sizes = append(sizes, len(g.calls))
@@ -78,8 +77,8 @@ func TestPart(t *testing.T) {
 			}
 		}
 		want = []int64{0, 2, 5, 1, 4, 6, 7, 3}
-		if !slices.Equal(got, want) || !slices.Equal(sizes, []int{1, 1, 1, 4, 1}) {
-			t.Errorf("round %d: calls %v in groups of %v, want %v in groups of [1 1 1 4 1]", round, got, sizes, want)
+		if !slices.Equal(got, want) || !slices.Equal(sizes, []int{3, 4, 1}) {
+			t.Errorf("round %d: calls %v in groups of %v, want %v in groups of [3 4 1]", round, got, sizes, want)
 		}
 		gs.reset()
 	}

@@ -234,7 +234,6 @@ func (c *client) send(gs *groups, batch []*call) {
 		}
 		gs.add(call)
 	}
-	gs.part()
 	cmds := make(rueidis.Commands, 0, gs.used)
 	for _, g := range gs.all() {
 		cmd, err := c.command(g)

@@ -40,15 +40,15 @@
 // # Together
 //
 // A script call costs Redis some µs before it decides anything, and each bucket
-// more. So the decisions that a worker finds in the queue share calls, from 4 up to
-// 16 of one shape (so many buckets, slots and claims, all in one slot of a cluster)
-// and 64 keys, for Redis does nothing else meanwhile. Nobody waits for company: a
-// call takes what is outstanding already, and under light load that is one.
+// more. So the decisions that a worker finds in the queue share calls, up to 16 of
+// one shape (so many buckets, slots and claims, all in one slot of a cluster) and 64
+// keys, for Redis does nothing else meanwhile. Nobody waits for company: a call
+// takes what is outstanding already, and under light load that is one.
 //
-// One is answered the short way (lua/prelude_plain.lua), for 10 µs of Redis with
-// one bucket and 5 for each more; of those that share a call each costs 3 with one
-// hot bucket, 8 with one of its own and 20 with three, against 20 alone. So fewer
-// than 4 are not worth it, and go as single calls of one pipeline.
+// Most are answered the short way (lua/prelude_plain.lua): alone for 11 µs of Redis
+// with one bucket and 4 for each more, in a pair for 8 each, of 16 for 5 each, 2.5 if
+// it is the same bucket. A call that has to go the long way costs 1.3 to 1.9 times as
+// much, all its decisions with it.
 //
 // Each is decided by itself, in the order of the queue, under its own fence and
 // sequence: it takes everything or nothing, and the reply says what it would have

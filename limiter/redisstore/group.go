@@ -10,14 +10,11 @@ import (
 )
 
 // Most of what one script call may do. Redis runs nothing else meanwhile: 16
-// decisions about one bucket each hold it for 50 to 130 µs, and the call's fixed cost
+// decisions about one bucket each hold it for 40 to 130 µs, and the call's fixed cost
 // is spread thin enough by then.
 const (
 	groupMost = 16 // decisions
-	// Fewer decisions than these are sent as so many calls of one pipeline: alone,
-	// each is answered the short way (lua/prelude_plain.lua), which costs less.
-	groupLeast = 4
-	groupKeys  = 64 // keys of all of them; a decision with more goes alone
+	groupKeys = 64 // keys of all of them; a decision with more goes alone
 )
 
 // shape is what decisions of one script call have in common.
@@ -45,9 +42,8 @@ type group struct {
 
 // groups are the script calls of one pipeline. Their buffers are used again.
 type groups struct {
-	list  []*group
-	used  int
-	order []*group // of part
+	list []*group
+	used int
 }
 
 // all returns the groups in use.
@@ -95,27 +91,6 @@ func (gs *groups) add(c *call) {
 	}
 	g := gs.next()
 	g.calls, g.shape = append(g.calls, c), sh
-}
-
-// part makes groups that are too small to be worth it into calls of one decision,
-// in their place: calls about one counter had better go in the order of their
-// sequences.
-func (gs *groups) part() {
-	gs.order = gs.order[:0]
-	for _, g := range gs.all() {
-		gs.order = append(gs.order, g)
-		if len(g.calls) >= groupLeast {
-			continue
-		}
-		for _, c := range g.calls[1:] {
-			one := gs.next()
-			one.calls, one.shape = append(one.calls, c), g.shape
-			gs.order = append(gs.order, one)
-		}
-		clear(g.calls[1:])
-		g.calls = g.calls[:1]
-	}
-	copy(gs.list, gs.order)
 }
 
 func (c *call) shape() shape {

@@ -23,9 +23,9 @@ func (p *tape) also(c *Call) {
 	}
 }
 
-// parted cuts the reply to an admit into those of its decisions: status, time,
+// Parted cuts the reply to an admit into those of its decisions: status, time,
 // rest, as each would have got it alone.
-func parted(c Call, reply []int64) (list [][]int64) {
+func Parted(c Call, reply []int64) (list [][]int64) {
 	width := 2*len(c.Buckets) + len(c.Slots)
 	for _, b := range c.Buckets {
 		if b.InTurn {
@@ -63,7 +63,7 @@ func together(t *testing.T, s Raw) {
 		take(14, 1, 4), // refused: the fourth slot of three
 		take(15, 2, 3), // granted: the last tokens and the last slot
 	}
-	got := parted(call, s.Run(call))
+	got := Parted(call, s.Run(call))
 	for i, want := range []struct{ status, left, lease int64 }{
 		{1, 6, 0}, {3, 0, 0}, {0, 6, 0}, {1, 3, 0}, {2, 3, 2}, {1, 2, 0}, {0, 2, 1}, {1, 0, 0},
 	} {
@@ -85,7 +85,7 @@ func nothing(t *testing.T, s Raw, take func(seq, cost, want int64) Call) {
 	call := take(20, 5, 2)
 	call.Also = []Call{late, take(22, 5, 2), take(23, 0, 4), take(2, 0, 4), take(24, 11, 1)}
 	before := s.State()
-	for i, r := range parted(call, s.Run(call)) {
+	for i, r := range Parted(call, s.Run(call)) {
 		if r[0] == 1 {
 			t.Errorf("decision %d: got %v, want a refusal", i, r)
 		}
@@ -110,7 +110,7 @@ func Together(t *testing.T, one, other Raw, n int) {
 			want = append(want, one.Run(d))
 		}
 		if got = [][]int64{other.Run(c)}; c.Op == Admit {
-			got = parted(c, got[0])
+			got = Parted(c, got[0])
 		}
 		if !slices.EqualFunc(got, want, slices.Equal[[]int64]) {
 			t.Fatalf("call %d: %+v\ngot  %v\nwant %v", i, c, got, want)
