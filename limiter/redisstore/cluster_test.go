@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/redisstore"
@@ -70,14 +69,13 @@ func (h homed) Turns(ctx context.Context, t limiter.Turns) (limiter.TurnsVerdict
 // clusterFleet is a fleet on c, emptied, whose replicas can be cut off.
 func clusterFleet(t *testing.T, c *redisproc.Cluster, layout redisstore.Layout) storetest.Fleet {
 	c.Flush()
-	const ttl = 800 * time.Millisecond
 	cables := map[storetest.Store]*cable{}
 	return storetest.Fleet{
 		Replica: func() storetest.Store {
 			cut := &cable{}
 			store := newStore(t, redisstore.Options{
 				Mode: redisstore.ModeCluster, Addresses: c.Addrs()[:2], Layout: layout,
-				Timeout: patient, LeaseTTL: ttl, DialCtxFn: cut.dial,
+				Timeout: patient, LeaseTTL: contractTTL, DialCtxFn: cut.dial,
 			})
 			storetest.Eventually(t, patient, "usable", usable(store))
 			var s storetest.Store = store
@@ -88,7 +86,7 @@ func clusterFleet(t *testing.T, c *redisproc.Cluster, layout redisstore.Layout) 
 			return s
 		},
 		Crash:    func(s storetest.Store) { cables[s].Cut() },
-		LeaseTTL: ttl,
+		LeaseTTL: contractTTL,
 		Rounds:   40,
 	}
 }

@@ -23,6 +23,10 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // patient is a budget that a busy test machine keeps.
 const patient = 5 * time.Second
 
+// contractTTL is the lease time of fleets on real sockets. They renew after 3/10 of
+// it, so a machine that stands still for a second loses nobody's slots.
+const contractTTL = 1500 * time.Millisecond
+
 // newStore opens a store for t and closes it at the end.
 func newStore(t testing.TB, o redisstore.Options) *redisstore.Store {
 	t.Helper()
@@ -73,17 +77,16 @@ func (c *cable) Cut() {
 func TestContractOnRedis(t *testing.T) {
 	storetest.Contract(t, func(t *testing.T) storetest.Fleet {
 		server := redisproc.Start(t)
-		const ttl = 400 * time.Millisecond
 		cables := map[storetest.Store]*cable{}
 		return storetest.Fleet{
 			Replica: func() storetest.Store {
 				c := &cable{}
-				s := newStore(t, redisstore.Options{Address: server.Addr(), Timeout: patient, LeaseTTL: ttl, DialCtxFn: c.dial})
+				s := newStore(t, redisstore.Options{Address: server.Addr(), Timeout: patient, LeaseTTL: contractTTL, DialCtxFn: c.dial})
 				cables[s] = c
 				return s
 			},
 			Crash:    func(s storetest.Store) { cables[s].Cut() },
-			LeaseTTL: ttl,
+			LeaseTTL: contractTTL,
 		}
 	})
 }
@@ -107,17 +110,16 @@ func bubbleFleet(t *testing.T) storetest.Fleet {
 func TestContractOnMiniredis(t *testing.T) {
 	storetest.Contract(t, func(t *testing.T) storetest.Fleet {
 		m := startMini(t)
-		const ttl = 400 * time.Millisecond
 		cables := map[storetest.Store]*cable{}
 		return storetest.Fleet{
 			Replica: func() storetest.Store {
 				c := &cable{}
-				s := newStore(t, redisstore.Options{Address: m, Timeout: patient, LeaseTTL: ttl, DialCtxFn: c.dial})
+				s := newStore(t, redisstore.Options{Address: m, Timeout: patient, LeaseTTL: contractTTL, DialCtxFn: c.dial})
 				cables[s] = c
 				return s
 			},
 			Crash:    func(s storetest.Store) { cables[s].Cut() },
-			LeaseTTL: ttl,
+			LeaseTTL: contractTTL,
 			Rounds:   30,
 		}
 	})

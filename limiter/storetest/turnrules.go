@@ -146,7 +146,7 @@ func slotsAfterCrash(t *testing.T, f Fleet) {
 		t.Fatalf("all held: got %+v", v)
 	}
 	f.Crash(a)
-	Eventually(t, f.LeaseTTL+2*time.Second, "its slots are free", func() bool {
+	Eventually(t, f.LeaseTTL+healed, "its slots are free", func() bool {
 		return queueSlots(t, b, 2, y).Bids[0].State == limiter.BidGranted
 	})
 	if v := queueSlots(t, b, 2, y, y); !slices.Equal(granted(v), []bool{true, false}) {
