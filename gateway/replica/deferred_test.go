@@ -40,7 +40,7 @@ func TestDeferredOverRedis(t *testing.T) {
 	defer provider.Close()
 	cfg, err := config.Parse(fmt.Appendf(nil, `
 server: {listen: "127.0.0.1:0", admin_listen: "127.0.0.1:0"}
-redis: {mode: standalone, address: %q, timeout: 2s}
+redis: {mode: standalone, address: %q, timeout: 5s}
 keys: [{id: a, key: secret-a, user: ann, team: acme}]
 upstreams: [{name: up, url: %q}]
 routes: [{path: /v1/*, upstream: up}]

@@ -34,7 +34,7 @@ func TestProviderPausesTheFleet(t *testing.T) {
 	defer provider.Close()
 	text := fmt.Sprintf(`
 server: {listen: "127.0.0.1:0", admin_listen: "127.0.0.1:0"}
-redis: {mode: standalone, address: %q, timeout: 2s}
+redis: {mode: standalone, address: %q, timeout: 5s}
 fleet: {bind: "127.0.0.1:0"}
 keys: [{id: a, key: secret-a, user: ann, team: acme}]
 upstreams: [{name: up, url: %q, throttle: {enabled: true}}]
