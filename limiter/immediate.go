@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -12,7 +13,10 @@ const Descriptor Dimension = "descriptor"
 
 // Ask is one bucket's part of an immediate decision.
 type Ask struct {
-	Bucket BucketID // its Home is set by Decide
+	// Bucket is named as in a Request. With Config.Homes and an empty Home it is kept
+	// with the widest tenant that the asks beside it name: all that is known of one
+	// request should be asked together.
+	Bucket BucketID
 	// Cost is in whole tokens of the bucket, ≥ 0. Zero takes nothing and is
 	// refused only by a bucket in debt.
 	Cost int64
@@ -102,7 +106,9 @@ func (l *Limiter) Correct(asks []Ask, give bool) error {
 // -1 for one that nothing limits.
 func (l *Limiter) takeOf(asks []Ask) (take Take, at []int, err error) {
 	at = make([]int, len(asks))
+	cfg, whole := l.config(), whose(asks)
 	for i, a := range asks {
+		a.Bucket.Home = cmp.Or(a.Bucket.Home, cfg.home(a.Bucket.Dimension, whole))
 		rate := a.Rate
 		if rate == nil {
 			rate = l.rateOf(a.Bucket)
@@ -117,9 +123,24 @@ func (l *Limiter) takeOf(asks []Ask) (take Take, at []int, err error) {
 		if err := rate.validate(string(a.Bucket.Dimension)); err != nil {
 			return take, nil, err
 		}
-		at[i] = take.add(Charge{Bucket: a.Bucket, Rate: *rate, Cost: a.Cost, InTurn: l.config().Fair.inTurn(a.Bucket)})
+		at[i] = take.add(Charge{Bucket: a.Bucket, Rate: *rate, Cost: a.Cost, InTurn: cfg.Fair.inTurn(a.Bucket)})
 	}
 	return take, at, nil
+}
+
+// whose is a request by the tenants that asks name.
+func whose(asks []Ask) (r Request) {
+	for _, a := range asks {
+		switch a.Bucket.Dimension {
+		case APIKey:
+			r.APIKey = a.Bucket.ID
+		case User:
+			r.User = a.Bucket.ID
+		case Team:
+			r.Team = a.Bucket.ID
+		}
+	}
+	return r
 }
 
 // rateOf is the configured rate of b, nil if there is none.

@@ -169,3 +169,26 @@ func TestDecideWithoutStore(t *testing.T) {
 		l.Close()
 	}
 }
+
+// Where tenants have homes, a proxy that names them together asks for the buckets
+// that requests are charged to.
+func TestDecideAtHome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := immediate()
+		cfg.Homes = true
+		r := newRig(t, cfg)
+		req := user("u")
+		req.Team = limiter.Hash(limiter.Team, "t")
+		r.must(req).Done(limiter.Outcome{})
+		asks := []limiter.Ask{{Bucket: bucket(limiter.User, "u"), Cost: 1}, {Bucket: bucket(limiter.Team, "t"), Cost: 1}}
+		if d := r.decide(asks...); d.Answers[0].Level.Remaining != 1 || d.Answers[1].Level.Remaining != 8 {
+			t.Errorf("after one request of each: %+v", d.Answers)
+		}
+		if err := r.Correct(asks, true); err != nil {
+			t.Fatal(err)
+		}
+		if d := r.decide(asks...); d.Answers[0].Level.Remaining != 1 || d.Answers[1].Level.Remaining != 8 {
+			t.Errorf("given back, and asked again: %+v", d.Answers)
+		}
+	})
+}
