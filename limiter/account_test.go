@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headway-limiter/headway/fleet"
@@ -148,5 +149,39 @@ func TestAccountsSurviveARestart(t *testing.T) {
 	tell(2, 7)
 	if got := a.tenants["t"].finish - before; got != 24 {
 		t.Errorf("tag grew by %v, want 20 + 4", got)
+	}
+}
+
+// A fleet of one does not look at all its accounts each time that a line is pumped.
+func TestAccountsOfOneAreLookedAtNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{}.withDefaults()
+		s := newLines(fair, &cfg, nil, fleet.Solo("a"), nil)
+		ln, looks := &line{accounts: newAccounts()}, map[time.Time]bool{}
+		for range 1000 {
+			s.absorbLocked(ln, time.Now())
+			looks[ln.accounts.looked] = true
+			time.Sleep(time.Millisecond)
+		}
+		if len(looks) != 20 {
+			t.Errorf("%d looks in a second", len(looks))
+		}
+	})
+}
+
+// Who leaves after Close calls the store for turns no more: its owner may close it.
+func TestNoTurnsAfterClose(t *testing.T) {
+	cfg := Config{
+		Limits: map[Dimension]Limit{Model: {Rule: Rule{Requests: &Rate{Limit: 1, Per: time.Second, Burst: 1}}}},
+		Fair:   FairConfig{Enabled: true, Scope: FairExact},
+	}.withDefaults()
+	s := newLines(fair, &cfg, nil, fleet.Solo("a"), nil)
+	d := cfg.demandOf(Request{Identities: Identities{Model: "m", User: "u"}})
+	ln := s.lineLocked(d.take.Charges[0].Bucket, &waiter{demand: d})
+	ln.turns.claimed = true // which an empty line withdraws
+	s.close()
+	s.pump(ln)
+	if ln.turns.calling {
+		t.Error("a call is under way")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -191,6 +192,9 @@ type Config struct {
 func (c Config) Validate() error {
 	var errs []error
 	for d, l := range c.Limits {
+		if !slices.Contains(Dimensions[:], d) {
+			errs = append(errs, fmt.Errorf("limiter: limits: %q is not a dimension", d))
+		}
 		errs = append(errs, l.Rule.validate(string(d)))
 		for id, r := range l.Overrides {
 			errs = append(errs, r.validate(fmt.Sprintf("%s override %s", d, id)))
@@ -201,6 +205,9 @@ func (c Config) Validate() error {
 	}
 	errs = append(errs, c.Fair.validate(), c.Deferral.validate(), c.DefaultOutage.validate("default"))
 	for d, p := range c.OnOutage {
+		if d != Descriptor && !slices.Contains(Dimensions[:], d) {
+			errs = append(errs, fmt.Errorf("limiter: on outage: %q is not a dimension", d))
+		}
 		errs = append(errs, p.validate(string(d)))
 	}
 	return errors.Join(errs...)

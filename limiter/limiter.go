@@ -35,9 +35,10 @@ type Limiter struct {
 	once    sync.Once
 }
 
-// New returns a Limiter over store that advises itself from fl. It starts one
-// goroutine, which Close ends. The error lists every mistake of cfg. The
-// caller keeps owning store and fl and closes them after the limiter.
+// New returns a Limiter over store that advises itself from fl; nil is a fleet of
+// this replica alone. It starts one goroutine, which Close ends. The error lists
+// every mistake of cfg. The caller keeps owning store and fl and closes them after
+// the limiter.
 func New(cfg Config, store Store, fl Fleet) (*Limiter, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -45,6 +46,9 @@ func New(cfg Config, store Store, fl Fleet) (*Limiter, error) {
 	cfg = cfg.withDefaults()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if fl == nil {
+		fl = fleet.Solo("")
 	}
 	l := &Limiter{store: newHere(store), fleet: fl, log: cfg.Logger, stop: make(chan struct{})}
 	var err error
@@ -158,7 +162,7 @@ func (l *Limiter) Close() {
 		l.Drain()
 		close(l.stop)
 		l.stopped.Wait()
-		l.lines.calls.Wait()
+		l.lines.close()
 	})
 }
 

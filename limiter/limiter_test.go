@@ -322,14 +322,17 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 		Fair: limiter.FairConfig{Scope: "region", TenantDimension: limiter.Model, DefaultWeight: math.NaN(),
 			Weights: map[limiter.ID]float64{"w": 1001}, MaxTenants: -1},
 		DefaultOutage: "maybe",
+		OnOutage:      map[limiter.Dimension]limiter.OutagePolicy{"org": limiter.FailOpen, limiter.Descriptor: limiter.FailOpen},
 	}
+	cfg.Limits["users"] = limiter.Limit{Rule: limiter.Rule{Requests: perSecond(1)}}
 	err := cfg.Validate()
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || len(joined.Unwrap()) < 6 {
 		t.Fatalf("want every mistake at once, got: %v", err)
 	}
 	for _, want := range []string{"user requests", "limit -1", "team requests", "burst 0", "model requests", "period", "override x", "-2",
-		`scope "region"`, `tenant dimension "model"`, "weight NaN", "1001", "max tenants", `"maybe"`} {
+		`scope "region"`, `tenant dimension "model"`, "weight NaN", "1001", "max tenants", `"maybe"`,
+		`"users" is not a dimension`, `"org" is not a dimension`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing %q in:\n%v", want, err)
 		}
@@ -352,7 +355,7 @@ func TestNewCanBeTriedAgain(t *testing.T) {
 		t.Fatal("a name was taken, and New did not mind")
 	}
 	registry.Unregister(taken)
-	l, err := limiter.New(cfg, memstore.New().Replica(memstore.Options{}), fleet.Solo("test"))
+	l, err := limiter.New(cfg, memstore.New().Replica(memstore.Options{}), nil) // nil: a fleet of one
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,6 +47,7 @@ type lines struct {
 	starved  []*line    // lines that had a ready waiter but no room to ask, oldest first
 	draining bool
 	drained  chan struct{} // closed when draining begins
+	closed   bool          // no further call for turns
 }
 
 // line is the wait line of one exhausted bucket. The owner's mutex guards it.
@@ -132,6 +133,7 @@ func (s *lines) join(w *waiter, at place) Reason {
 	defer s.mu.Unlock()
 	now := time.Now()
 	at = s.timelyLocked(w, at)
+	known := s.byBucket[at.bucket] != nil
 	ln := s.lineLocked(at.bucket, w)
 	s.enterLocked(ln, w, now, at)
 	if ln.turns != nil {
@@ -146,6 +148,9 @@ func (s *lines) join(w *waiter, at place) Reason {
 		s.leaveLocked(w)
 	}
 	s.pumpLocked(ln, now)
+	if reason != "" && !known && ln.turns == nil { // whoever is turned away has begun no line
+		s.forgetLocked(ln)
+	}
 	s.gaugeLocked()
 	return reason
 }
@@ -207,6 +212,12 @@ func (s *lines) lineLocked(b BucketID, w *waiter) *line {
 		s.byBucket[b] = ln
 	}
 	return ln
+}
+
+// forgetLocked drops a line in which nobody stands.
+func (s *lines) forgetLocked(ln *line) {
+	ln.timer.Stop()
+	delete(s.byBucket, ln.bucket)
 }
 
 // enterLocked queues w in ln and tells it where it stands.
@@ -327,6 +338,14 @@ func (s *lines) drain() {
 		s.draining = true
 		close(s.drained)
 	}
+}
+
+// close begins no further call for turns, and waits for those under way.
+func (s *lines) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.calls.Wait()
 }
 
 func (s *lines) waiting() int {

@@ -22,8 +22,7 @@ func (s *lines) share(now time.Time) []fleet.Pool {
 	var pools []fleet.Pool
 	for b, ln := range s.byBucket {
 		if ln.waiters() == 0 && now.Sub(ln.touched) > lineMemory {
-			ln.timer.Stop()
-			delete(s.byBucket, b)
+			s.forgetLocked(ln)
 			continue
 		}
 		s.absorbLocked(ln, now)
@@ -44,9 +43,14 @@ func (s *lines) share(now time.Time) []fleet.Pool {
 	return pools
 }
 
-// absorbLocked takes what is new in the fleet's view into ln's accounts.
+// absorbLocked takes what is new in the fleet's view into ln's accounts. That looks
+// at every tenant, and a fleet of one has a new view whenever it is asked.
 func (s *lines) absorbLocked(ln *line, now time.Time) {
-	if ln.accounts == nil || !ln.accounts.absorb(s.fleet.View(), ln.bucket.pool(), s.cfg.weight, now) || ln.leads == nil {
+	view := s.fleet.View()
+	if ln.accounts == nil || view.Members == 1 && now.Sub(ln.accounts.looked) < publishEvery/2 {
+		return
+	}
+	if !ln.accounts.absorb(view, ln.bucket.pool(), s.cfg.weight, now) || ln.leads == nil {
 		return
 	}
 	for id, acc := range ln.accounts.tenants {

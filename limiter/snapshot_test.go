@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,5 +77,41 @@ func TestSnapshotTakesVoidGrantsBack(t *testing.T) {
 		if len(s.Busiest) != 1 || s.Busiest[0].Admitted != 1 || s.Busiest[0].Refused[limiter.ReasonProviderPaused] != 1 {
 			t.Errorf("got %+v", s.Busiest)
 		}
+	})
+}
+
+// Who is turned away at the door of a line that nobody stands in has not begun one:
+// a flood of tenants leaves nothing behind.
+func TestRefusedAtTheDoorBeginsNoLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := shared(perSecond(1000))
+		cfg.Limits = map[limiter.Dimension]limiter.Limit{limiter.User: {Rule: limiter.Rule{Requests: &limiter.Rate{Limit: 1, Per: 4 * time.Second, Burst: 1}}}}
+		cfg.Fair.MaxTenants = 1
+		r := newRig(t, cfg)
+		wait := func(name string) {
+			r.must(user(name)).Done(limiter.Outcome{})
+			go func() {
+				if g, err := r.Admit(t.Context(), user(name)); err != nil {
+					t.Errorf("%s: %v", name, err)
+				} else {
+					g.Done(limiter.Outcome{})
+				}
+			}()
+			synctest.Wait()
+		}
+		wait("first")
+		for i := range 100 {
+			name := strconv.Itoa(i)
+			r.must(user(name)).Done(limiter.Outcome{})
+			if got := r.refused(user(name)); got.Reason != limiter.ReasonTenantTableFull || got.Line == nil || got.RetryAfter < 4*time.Second {
+				t.Fatalf("%+v", got)
+			}
+		}
+		if lines := r.Snapshot(1).Lines; len(lines) != 1 || lines[0].Waiting != 1 {
+			t.Errorf("%d lines, the longest %+v", len(lines), lines[0])
+		}
+		time.Sleep(5 * time.Second)
+		wait("7") // whom there is room for now
+		time.Sleep(5 * time.Second)
 	})
 }

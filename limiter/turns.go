@@ -127,7 +127,7 @@ func (t *turns) patience(head *fairq.TagItem[*waiter]) time.Duration {
 func (s *lines) pumpTurnsLocked(ln *line, now time.Time) {
 	t := ln.turns
 	ln.timer.Stop()
-	if t.calling {
+	if t.calling || s.closed {
 		return
 	}
 	at, ok := t.order.Ready(now)
