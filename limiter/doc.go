@@ -138,6 +138,7 @@
 // virtual time, divided by the measured speed of virtual time. Elsewhere, and
 // until that speed is measured anew after a pause of a second, it is the
 // limiter's own wait plus one grant spacing for each waiter ahead. It is
-// never below the bucket's own wait. A request whose estimate, times 1.5, does
-// not fit its budget is refused at once rather than at the end of it.
+// never below the bucket's own wait. A request whose budget that wait does not fit
+// is refused at once rather than at the end of it, and so is one whose estimate by
+// virtual time, times 1.5, does not: the others may be off by more than that.
 package limiter
