@@ -205,9 +205,6 @@ func (c Config) Validate() error {
 	}
 	errs = append(errs, c.Fair.validate(), c.Deferral.validate(), c.DefaultOutage.validate("default"))
 	for d, p := range c.OnOutage {
-		if d != Descriptor && !slices.Contains(Dimensions[:], d) {
-			errs = append(errs, fmt.Errorf("limiter: on outage: %q is not a dimension", d))
-		}
 		errs = append(errs, p.validate(string(d)))
 	}
 	return errors.Join(errs...)

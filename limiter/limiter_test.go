@@ -322,7 +322,6 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 		Fair: limiter.FairConfig{Scope: "region", TenantDimension: limiter.Model, DefaultWeight: math.NaN(),
 			Weights: map[limiter.ID]float64{"w": 1001}, MaxTenants: -1},
 		DefaultOutage: "maybe",
-		OnOutage:      map[limiter.Dimension]limiter.OutagePolicy{"org": limiter.FailOpen, limiter.Descriptor: limiter.FailOpen},
 	}
 	cfg.Limits["users"] = limiter.Limit{Rule: limiter.Rule{Requests: perSecond(1)}}
 	err := cfg.Validate()
@@ -332,7 +331,7 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	}
 	for _, want := range []string{"user requests", "limit -1", "team requests", "burst 0", "model requests", "period", "override x", "-2",
 		`scope "region"`, `tenant dimension "model"`, "weight NaN", "1001", "max tenants", `"maybe"`,
-		`"users" is not a dimension`, `"org" is not a dimension`} {
+		`"users" is not a dimension`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing %q in:\n%v", want, err)
 		}
