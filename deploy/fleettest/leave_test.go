@@ -19,11 +19,11 @@ import (
 const waitConfig = `
 redis: {mode: standalone, address: "REDIS", timeout: 2s}
 rate_limiting:
-  per_model: {requests: {limit: 1, per: 3s}}
+  per_model: {requests: {limit: 1, per: 5s}}
   fair_queuing: {enabled: true, max_wait_ms: 20000, max_queue_depth_per_tenant: 64}
 `
 
-const refill = 3 * time.Second
+const refill = 5 * time.Second
 
 func TestWaitersThatLeaveStartNothing(t *testing.T) {
 	const waiters = 50

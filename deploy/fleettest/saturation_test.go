@@ -23,7 +23,7 @@ import (
 const (
 	agentSlots   = 2
 	agentDepth   = 128
-	queueTimeout = 4 * time.Second
+	queueTimeout = 6 * time.Second
 )
 
 // agentConfig has two agents, one of which serves a model alone, and three workspaces:
@@ -45,7 +45,7 @@ upstreams:
   - {name: one, url: "ONE", slots: 2, models: [sim, both], queue_depth: 128}
   - {name: two, url: "TWO", slots: 2, models: [both], queue_depth: 64}
 routes: [{path: "/v1/*", upstreams: [one, two]}]
-queueing: {queue_timeout: 4s}
+queueing: {queue_timeout: 6s}
 `
 
 // crew is a fleet in front of two agents, each with a judge of its own.
@@ -386,8 +386,8 @@ func (c *crew) waiting(n int) {
 // TestKilledReplicaGivesItsAgentsBack: the slots of a replica that dies are free when its
 // lease is over, and those who wait elsewhere have them.
 func TestKilledReplicaGivesItsAgentsBack(t *testing.T) {
-	const lease = time.Second
-	c := startCrew(t, 2, "queueing: {", "rate_limiting: {lease_ttl: 1s}\nqueueing: {")
+	const lease = 2 * time.Second // a machine that stands still for one loses nobody's slots
+	c := startCrew(t, 2, "queueing: {", "rate_limiting: {lease_ttl: 2s}\nqueueing: {")
 	var held sync.WaitGroup
 	for range c.slots {
 		q := call{replica: 0, path: "/chat/completions", key: "sk-ann", model: "sim", latency: time.Minute}
