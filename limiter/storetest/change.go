@@ -117,7 +117,9 @@ func mixedAt(t *testing.T, s Raw, limit int64) {
 			still += r[1] - before
 		}
 		before = r[1]
-		if r[1]-last > second { // the machine stood still: more has begun
+		// Refused, the smaller need not be heard within half a hold, lest it write
+		// with every ask. Asked for later, on a machine that stood still, more may begin.
+		if r[1]-last > second/2 {
 			start, taken, still = r[1], 0, 0
 			if inc == "b1" {
 				return r[1]

@@ -201,7 +201,7 @@ func until(t testing.TB, what string, ok func() bool) {
 }
 
 // stateTimeout bounds the wait for processes to agree on something.
-const stateTimeout = 30 * time.Second
+const stateTimeout = 60 * time.Second
 
 // fields reads "name<sep>value" lines, as INFO and CLUSTER INFO have them.
 func fields(text any) map[string]string {
