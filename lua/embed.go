@@ -34,6 +34,8 @@ var (
 	preludeEach string
 	//go:embed prelude_spend.lua
 	preludeSpend string
+	//go:embed prelude_restate.lua
+	preludeRestate string
 	//go:embed prelude_flow.lua
 	preludeFlow string
 	//go:embed prelude_change.lua
@@ -91,7 +93,7 @@ type Script struct {
 var (
 	Admit   = first(preludePlain+preludeSlots+preludeEach+preludeSpend, join("admit", preludeOnce+preludeTake+admitBody))
 	Settle  = fence(join("settle", preludeTag+settleBody))
-	Lease   = join("lease", leaseBody)
+	Lease   = first(preludeRestate, join("lease", leaseBody))
 	Inspect = join("inspect", inspectBody)
 	Pool    = fence(join("pool", preludeTag+preludePool+preludeStock+preludeBid+preludeTurn+preludeTold+poolBody))
 	// Stock is Pool where that is about slots: not before the replica knows the epoch.

@@ -16,7 +16,8 @@
 -- The count becomes max(held, min(before, want)): a lost release heals, a lost
 -- entry (its replica slept past the ttl) comes back even above the cap, and
 -- then nobody is admitted until it has drained. Idempotent; a call overtaken
--- by a later one changes nothing. O(counters), + replicas when some expired.
+-- by a later one changes nothing. O(counters), + replicas when some expired: only
+-- then does a call come as far as this, prelude_restate answers the others, alike.
 
 local now = redis_now()
 local now_ms = math.floor(now / 1000)

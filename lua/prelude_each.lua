@@ -29,11 +29,12 @@ for d = 1, plain and n or 0 do
   end
   for j = 1, counters do -- as lease_decide in prelude_lease
     local k, a, full = n * nb + (d - 1) * nl + j, c + 2 * nb + 2 * j, 0
-    local v, want, most = level[met and met[KEYS[k]] or k], ARGV[a + 1] + 0, ARGV[a] + 0
-    if v[4] < ARGV[c + 1] + 0 then
-      full = v[2] - v[1] + want > most and 1 or 0
+    local v = level[met and met[KEYS[k]] or k]
+    local own, total, want, most = v[1] + 0, v[2], ARGV[a + 1] + 0, ARGV[a] + 0
+    if v[4] + 0 < ARGV[c + 1] + 0 then
+      full = total - own + want > most and 1 or 0
     else
-      full = want > v[1] and 2 or (v[2] > most and 1 or 0)
+      full = want > own and 2 or (total > most and 1 or 0)
     end
     reply[r + 2 * nb + j] = full
     status = full == 0 and status or ((full == 1 or status == 0) and 0 or 2)
@@ -60,10 +61,11 @@ for d = 1, plain and n or 0 do
   end
   for j = 1, status == 1 and nl or 0 do
     local k, a = n * nb + (d - 1) * nl + j, c + 2 * nb + 2 * j
-    local v, seq, want = level[met and met[KEYS[k]] or k], ARGV[c + 1] + 0, ARGV[a + 1] + 0
-    if v[4] < seq then
-      v[5] = v[5] or (v[2] > 0 and 'GT' or 'NX') -- how its key lives longer, see prelude_spend
-      v[1], v[2], v[4] = want, v[2] - v[1] + want, seq
+    local f = met and met[KEYS[k]] or k
+    local v = level[f]
+    if v[4] + 0 < ARGV[c + 1] + 0 then
+      stored[f] = stored[f] or (v[2] > 0 and 'GT' or 'NX') -- how its key lives longer, see prelude_spend
+      v[1], v[2], v[4] = ARGV[a + 1], v[2] - v[1] + ARGV[a + 1], ARGV[c + 1]
     end
   end
 end

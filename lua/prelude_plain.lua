@@ -29,7 +29,8 @@ local n = (#ARGV + 1 - open) / step
 local plain, now, time = true, 0, call('TIME')
 now = time[1] * 1000000 + time[2]
 -- Of buckets by k: their texts, true once it is to be written; and their levels, under
--- the first k of each key, which met knows by key if there are several decisions.
+-- the first k of each key, which met knows by key if there are several decisions. Of
+-- counters alike, see prelude_slots.
 local stored, level, met = nb > 0 and call('MGET', unpack(KEYS, 1, n * nb)) or {}, {}, n > 1 and {}
 -- A list that grows costs more than what it holds: these have all their room at once.
 local reply = n * each > 8 and { 1, now, unpack(ARGV, 1, n * each) }

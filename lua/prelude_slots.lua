@@ -10,13 +10,12 @@ local lapse = floor(now / 1000) + ARGV[2] -- ms; when this replica's entries exp
 for k = n * nb + 1, plain and n * (nb + nl) or 0 do
   local key = KEYS[k]
   if not (met and met[key]) then
-    local v, own, seq = call('HMGET', key, ARGV[1], '_t', '_x'), 0, -1
-    if v[1] then
-      own, seq = string.match(v[1], '^(%d+):%d+:(%d+)$')
-    end
-    -- own count, total of all, first expiry, own sequence; [5] once it is restated
-    v[1], v[2], v[3], v[4] = own + 0, (v[2] or 0) + 0, (v[3] or TOP) + 0, seq + 0
-    plain, level[k] = plain and v[3] > lapse - ARGV[2], v
+    local v = call('HMGET', key, ARGV[1], '_t', '_x')
+    -- own count and total of all, first expiry, own sequence, in text where they are
+    -- seldom reckoned with
+    v[1], v[4] = string.match(v[1] or '0:0:-1', '^(%d+):%d+:(-?%d+)$')
+    v[2], v[3] = (v[2] or 0) + 0, v[3] or '9007199254740992'
+    plain, level[k] = plain and v[3] + 0 > lapse - ARGV[2], v
     if met then
       met[key] = k
     end

@@ -25,12 +25,13 @@ if plain then
       end
     end
   end
+  local expiry, ttl = nl > 0 and format('%d', lapse), nl > 0 and format('%d', ARGV[2] + 1000)
   for k = n * nb + 1, n * (nb + nl) do
-    local v = level[k]
-    if v and v[5] then -- as lease_write in prelude_lease
-      call('HSET', KEYS[k], '_t', format('%d', v[2]), '_x', format('%d', math.min(v[3], lapse)), ARGV[1],
-        format('%d:%d:%d', v[1], lapse, v[4]))
-      call('PEXPIRE', KEYS[k], format('%d', ARGV[2] + 1000), v[5])
+    if stored[k] then -- as lease_write in prelude_lease
+      local v = level[k]
+      local first = v[3] + 0 < lapse and v[3] or expiry
+      call('HSET', KEYS[k], '_t', format('%d', v[2]), '_x', first, ARGV[1], v[1] .. ':' .. expiry .. ':' .. v[4])
+      call('PEXPIRE', KEYS[k], ttl, stored[k])
     end
   end
   return reply

@@ -12,31 +12,37 @@ import (
 	"github.com/headway-limiter/headway/lua"
 )
 
-// edited is a server on which one line of a script is another, which must be there
-// once.
-func edited(t *testing.T, script lua.Script, line, other string) *redis {
+// edited is a server on which one piece of each of some scripts is another. It must
+// be there once.
+func edited(t *testing.T, edits map[string][2]string) *redis {
 	r := newMini(t)
 	r.edit = func(s lua.Script) string {
-		if s.Name != script.Name {
+		e, ok := edits[s.Name]
+		if !ok {
 			return s.Source
 		}
-		if strings.Count(s.Source, line) != 1 {
-			t.Fatalf("no single line %q in %s", line, s.Name)
+		if strings.Count(s.Source, e[0]) != 1 {
+			t.Fatalf("not once %q in %s", e[0], s.Name)
 		}
-		return strings.Replace(s.Source, line, other, 1)
+		return strings.Replace(s.Source, e[0], e[1], 1)
 	}
 	return r
 }
 
-// TestPlain: the short way through admit says and stores, to the letter, what the
-// general one does.
+// TestPlain: the short ways through admit and lease say and store, to the letter,
+// what the general ones do.
 func TestPlain(t *testing.T) {
-	const first, last = "local plain, now, time = ", "    end\n  end\n  return reply\nend\n"
-	s := edited(t, lua.Admit, last, strings.Replace(last, "return", "call('SET', 'short', 1) return", 1))
-	g := edited(t, lua.Admit, first, first+"false and ")
+	const last, told = "  end\n  return reply\nend\n", "  end\n  call('SET', 'short', 1)\n  return reply\nend\n"
+	s := edited(t, map[string][2]string{lua.Admit.Name: {last, told}, lua.Lease.Name: {last, told}})
+	const admit, lease = "local plain, now, time = ", "if plain then\n  local reply, lapse, seq = "
+	g := edited(t, map[string][2]string{
+		lua.Admit.Name: {admit, admit + "false and "},
+		lua.Lease.Name: {lease, "plain = false\n" + lease},
+	})
 	tape := plainTape{rnd: storetest.Seeded(t), redis: s, seen: map[string]int{}}
 	// A tape that has missed some rare outcome goes on a while.
 	n := storetest.Effort(800)
+	tape.least = n / 250
 	for i := 0; i < n || i < 10*n && tape.missed() != ""; i++ {
 		c := tape.next(int64(i))
 		tape.claim(s, g)
@@ -48,6 +54,7 @@ func TestPlain(t *testing.T) {
 		if got, want := s.State(), g.State(); got != want {
 			t.Fatalf("call %d: %+v: stored\n%s\nwant\n%s", i, c, got, want)
 		}
+		tape.last = c.Seq
 		pause := time.Duration(tape.rnd.Int64N(400_000)) * time.Microsecond
 		switch tape.rnd.IntN(40) {
 		case 0:
@@ -67,7 +74,9 @@ func TestPlain(t *testing.T) {
 type plainTape struct {
 	rnd   *rand.Rand
 	redis *redis // tells the time
+	last  int64  // sequence of the call before
 	seen  map[string]int
+	least int // of everything, for the tape to be worth something
 }
 
 // missed names something of which too little came.
@@ -75,8 +84,9 @@ func (p *plainTape) missed() string {
 	for _, what := range []string{
 		"alone, long", "alone, short", "together, long", "together, short", "short: refused", "short: granted",
 		"short: overtaken", "short: too late", "short: granted after another", "short: in debt",
+		"lease: long", "lease: more", "lease: the same", "lease: less", "lease: none", "lease: none of all",
 	} {
-		if p.seen[what] < 3 {
+		if p.seen[what] < p.least {
 			return what
 		}
 	}
@@ -85,12 +95,21 @@ func (p *plainTape) missed() string {
 
 // next draws a call of up to four buckets and two counters a decision.
 func (p *plainTape) next(i int64) storetest.Call {
-	c := storetest.Call{Op: storetest.Admit, Inc: fmt.Sprintf("a%d", p.rnd.IntN(2)), Seq: 20*i + 60, TTL: 700}
+	inc := p.rnd.IntN(2)
+	c := storetest.Call{Op: storetest.Admit, Inc: fmt.Sprintf("a%d", inc), Seq: 20*i + 60, TTL: []int64{700, 350}[inc]}
 	if p.rnd.IntN(8) == 0 {
 		c.Seq -= p.rnd.Int64N(60)
 	}
-	if p.rnd.IntN(10) == 0 {
+	switch p.rnd.IntN(10) {
+	case 0:
 		c.Op = storetest.Settle
+	case 1, 2:
+		c.Op = storetest.Lease
+		if p.rnd.IntN(5) == 0 {
+			c.Seq = p.last // as if it were sent twice
+		}
+		p.fill(&c, nil, 1+p.rnd.IntN(3), false)
+		return c
 	}
 	var kinds []int
 	for kind := range 4 {
@@ -151,7 +170,12 @@ func (p *plainTape) fill(c *storetest.Call, kinds []int, slots int, inTurn bool)
 	from := p.rnd.IntN(2)
 	for j := range slots {
 		held := p.rnd.Int64N(4)
-		c.Slots = append(c.Slots, storetest.Slot{Key: fmt.Sprint(from + j), Cap: 2 + p.rnd.Int64N(4), Held: held, Want: held + 1})
+		sl := storetest.Slot{Key: fmt.Sprint(from + j), Cap: 2 + p.rnd.Int64N(4), Held: held, Want: held + 1}
+		if c.Op == storetest.Lease {
+			sl.Held = max(0, held-2)
+			sl.Want = sl.Held + p.rnd.Int64N(2)
+		}
+		c.Slots = append(c.Slots, sl)
 	}
 }
 
@@ -170,6 +194,9 @@ func (p *plainTape) claim(servers ...*redis) {
 
 // saw counts what the reply to a call shows.
 func (p *plainTape) saw(c storetest.Call, reply []int64, short bool) {
+	if c.Op == storetest.Lease {
+		p.lease(c, reply, short)
+	}
 	if c.Op != storetest.Admit {
 		return
 	}
@@ -190,5 +217,28 @@ func (p *plainTape) saw(c storetest.Call, reply []int64, short bool) {
 			p.seen["short: granted after another"]++
 		}
 		granted = granted || one[0] == 1
+	}
+}
+
+// lease counts what the reply to a statement shows.
+func (p *plainTape) lease(c storetest.Call, reply []int64, short bool) {
+	if !short {
+		p.seen["lease: long"]++
+		return
+	}
+	for i := range c.Slots {
+		before, now, total := reply[2+3*i], reply[3+3*i], reply[4+3*i]
+		switch {
+		case now > before:
+			p.seen["lease: more"]++
+		case now == before:
+			p.seen["lease: the same"]++
+		case now > 0:
+			p.seen["lease: less"]++
+		case total > 0:
+			p.seen["lease: none"]++
+		default:
+			p.seen["lease: none of all"]++
+		}
 	}
 }
