@@ -34,18 +34,24 @@ end
 -- lease has one in front of those, which needs nothing.
 files["lua/prelude_restate.lua"] = {}
 files["lua/settle.lua"] = { read_globals = { "tag_correct", unpack(prelude) } }
--- pool has six preludes more, settle one of them; each sees those before it.
-local turn = {
-  "TAG_TIME", "tag_text", "tag_floor", "claims_read", "claims_ahead", "claims_write", "bid_read", "bid_check",
-  "bid_take", "stock_open", "stock_take", "stock_wait",
-  "bids_read", "bids_serve", "bids_behind", "bids_store", "bids_reply",
-}
-for _, name in ipairs(prelude) do
-  turn[#turn + 1] = name
+files["lua/prelude_bid.lua"] = { ignore = { "211" }, read_globals = { "bucket_wait", unpack(prelude) } }
+for _, name in ipairs({ "flow", "change", "bucket", "store", "lease", "tag" }) do
+  files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "431" }, read_globals = { "TAG_TIME", unpack(prelude) } }
 end
-files["lua/pool.lua"] = { read_globals = turn }
-for _, name in ipairs({ "flow", "change", "bucket", "store", "lease", "tag", "pool", "stock", "bid", "turn", "told" }) do
-  files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "431" }, read_globals = turn }
+-- pool runs straight through five preludes; each sees and sets what is before it.
+local turn = {
+  "CLAIM_ECHO", "match", "max", "min", "inc", "now", "rest", "claims", "start", "price", "live", "hold", "least",
+  "latest", "own", "peers", "old", "before", "SLOT_REST", "limit", "period", "burst", "seq", "held", "named",
+  "tokens", "stamp", "level", "full", "stands", "lease", "n", "bids", "v_text", "v", "granted", "opened", "head",
+  "need", "after", "texts",
+}
+local given = { "TAG_TIME", "tag_text", "tag_floor", "others" }
+for _, name in ipairs(prelude) do
+  given[#given + 1] = name
+end
+files["lua/pool.lua"] = { globals = turn, read_globals = given }
+for _, name in ipairs({ "pool", "stock", "turn", "serve", "told" }) do
+  files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "221", "231", "241", "311", "331", "431" }, globals = turn, read_globals = given }
 end
 -- Scripts of jobs begin with the time and up to four preludes of their own.
 local job = {

@@ -23,6 +23,8 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"fmt"
+	"strings"
 )
 
 var (
@@ -60,6 +62,8 @@ var (
 	preludeBid string
 	//go:embed prelude_turn.lua
 	preludeTurn string
+	//go:embed prelude_serve.lua
+	preludeServe string
 	//go:embed prelude_told.lua
 	preludeTold string
 	//go:embed prelude_guard.lua
@@ -79,6 +83,10 @@ var (
 	epochBody string
 )
 
+// poolOthers is what only some calls of Pool need, made by those alone.
+var poolOthers = lazy("others", preludeChange+preludeBucket+preludeStore+preludeLease+preludeBid,
+	"bucket_read", "bucket_write", "bucket_until", "lease_read", "lease_write", "bid_check", "bid_take")
+
 // Script is one script, complete as Redis gets it.
 type Script struct {
 	Name   string // short and stable: a metric label
@@ -95,7 +103,7 @@ var (
 	Settle  = fence(join("settle", preludeTag+settleBody))
 	Lease   = first(preludeRestate, join("lease", leaseBody))
 	Inspect = join("inspect", inspectBody)
-	Pool    = fence(join("pool", preludeTag+preludePool+preludeStock+preludeBid+preludeTurn+preludeTold+poolBody))
+	Pool    = fence(document("pool", preludeTag+poolOthers+preludePool+preludeStock+preludeTurn+preludeServe+preludeTold+poolBody))
 	// Stock is Pool where that is about slots: not before the replica knows the epoch.
 	Stock = fence(first(preludeGuard, Pool))
 	Epoch = document("epoch", epochBody)
@@ -107,6 +115,17 @@ var Scripts = []Script{Admit, Settle, Lease, Inspect, Pool, Stock, Epoch}
 // join makes a script about limits, behind what all of those share.
 func join(name, body string) Script {
 	return document(name, preludeChange+preludeBucket+preludeStore+preludeLease+body)
+}
+
+// lazy makes a function that defines those of body when it is called, and returns
+// the exported ones of them in a table: every call of a script makes anew what is
+// defined outside.
+func lazy(name, body string, exported ...string) string {
+	var fields strings.Builder
+	for _, f := range exported {
+		fmt.Fprintf(&fields, "  %s = %s,\n", f, f)
+	}
+	return "local function " + name + "()\n" + body + "return {\n" + fields.String() + "}\nend\n"
 }
 
 // first puts in front of a script what may answer before the rest is set up.

@@ -56,11 +56,38 @@ func files(t *testing.T) map[string]string {
 	return texts
 }
 
-// TestHeaders: the arguments a header names are exactly those the code reads.
+// numbered is a KEYS or ARGV slot of a script, rather than of one of its bids.
+var numbered = regexp.MustCompile(`^(KEYS|ARGV)\[\d+\]$`)
+
+// before returns the code of all preludes that are joined in front of script name.
+func before(name string, files map[string]string) (code []string) {
+	for _, s := range Scripts {
+		for other, text := range files {
+			if s.Name == name && strings.HasPrefix(other, "prelude") && strings.Contains(s.Source, text) {
+				_, c := split(text)
+				code = append(code, c)
+			}
+		}
+	}
+	return code
+}
+
+// TestHeaders: the arguments a header names are exactly those the code reads; a
+// script's header names those that its preludes read by number as well.
 func TestHeaders(t *testing.T) {
-	for name, body := range files(t) {
+	all := files(t)
+	for name, body := range all {
 		header, code := split(body)
-		if got, want := uses(code), uses(header); !slices.Equal(got, want) {
+		got, want := uses(code), uses(header)
+		for _, c := range before(name, all) {
+			for _, u := range uses(c) {
+				if numbered.MatchString(u) && !slices.Contains(got, u) {
+					got = append(got, u)
+				}
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
 			t.Errorf("%s: code reads %v, header names %v", name, got, want)
 		}
 		if !strings.HasPrefix(header, "-- "+name+": ") {

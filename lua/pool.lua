@@ -20,7 +20,8 @@
 -- ARGV[11]    seq         sequence for the counter, > 0; 0: the pool is a bucket
 -- ARGV[12]    held        slots that the replica holds or has asked for before
 -- ARGV[13]    nbids       bids; none withdraws the replica's claim
--- then the bids, one after the other, as prelude_bid says
+-- then the bids, one after the other, as prelude_turn says; of one ARGV[b.at],
+-- and of the head ARGV[head.at], is its tenant
 --
 -- Reply, integers unless quoted:
 --   status     1 decided; 2 overtaken on the counter, 3 too late: nothing changed
@@ -37,35 +38,53 @@
 
 local PATIENCE = 200000 -- µs; so late may a replica notice that those before it left
 
-local now = redis_now()
-if now > tonumber(ARGV[1]) then
-  return { 3, now }
-end
-local rate = rate_of(ARGV[5], ARGV[6], ARGV[7])
-local p = {
-  now = now, inc = ARGV[2], ttl = tonumber(ARGV[3]), tags = KEYS[2], claims = claims_read(KEYS[3], ARGV[2], now),
-  rate = rate, limit = rate.limit, period = rate.period, burst = rate.burst,
-  seq = tonumber(ARGV[11]), held = tonumber(ARGV[12]),
-  level = 0, full = 0, tokens = 0, stamp = 0, stands = false, lease = false,
-  v = 0, before = false, after = false, text = false,
-}
-if not stock_open(p, KEYS[1]) then
-  return { 2, now }
-end
-local bids, level = bids_read(p, tonumber(ARGV[13])), p.level
-local granted, head, need = bids_serve(p, bids, tonumber(ARGV[8]))
-
-if granted > 0 then
-  stock_take(p, KEYS[1], level - p.level)
-  bids_store(p, bids)
-end
 local wait, alone, cost = -1, -1, 0
 if head then
+  -- µs; of slots half the time in which as many come free on average: they do so at random.
+  local function until_there(micro)
+    if seq ~= 0 then
+      return min(SLOT_REST, math.ceil(fill(max(0, micro - level), limit, period) / 2))
+    elseif stands then
+      return max(0, rest.bucket_until(now, tokens, stamp, micro, rate_of(ARGV[5], ARGV[6], ARGV[7]), stands))
+    end
+    return max(0, stamp + fill(micro - tokens, limit, period) - now)
+  end
   -- Those before it empty the pool more than once: no use in coming when it could be full.
-  wait = math.max(stock_wait(p, math.min(need, p.full)), math.min(PATIENCE, stock_wait(p, need)))
-  alone = stock_wait(p, head.cost)
-  local rests = flow(math.max(0, tonumber(ARGV[9]) - wait), p.limit, p.period)
-  cost = head.cost + math.min(rests, bids_behind(bids, head) + tonumber(ARGV[10]))
+  wait = max(until_there(min(need, full)), min(PATIENCE, until_there(need)))
+  alone = until_there(head.cost)
+  local rests, behind = flow(max(0, ARGV[9] - wait), limit, period), ARGV[10] + 0
+  for i = 1, n do
+    local b = bids[i]
+    behind = b.state == 0 and b ~= head and behind + b.cost or behind
+  end
+  cost = head.cost + min(rests, behind)
 end
-claims_write(KEYS[3], p.claims, now, p.inc, head, cost, now + wait + tonumber(ARGV[4]))
-return bids_reply(p, bids, { 1, now, wait, alone, p.before, p.after or p.before })
+
+-- The claim of this replica is on its head. Claims live until the last is of long ago.
+if own and not head then
+  old = old or {}
+  old[#old + 1] = inc
+end
+if old then
+  redis.call('HDEL', KEYS[3], unpack(old))
+end
+if head then
+  local expiry = now + wait + ARGV[4]
+  local claim = tag_text(head.s) .. string.format(':%d:%d:%s', cost, expiry, ARGV[head.at])
+  redis.call('HSET', KEYS[3], inc, claim)
+  local ms = math.ceil((max(latest, expiry) + CLAIM_ECHO - now) / 1000)
+  redis.call('PEXPIRE', KEYS[3], string.format('%d', min(MAX_TTL_MS, ms)))
+end
+
+local reply, r = { 1, now, wait, alone, v_text, after, unpack(ARGV, 1, 3 * n) }, 6
+for i = 1, n do
+  local b = bids[i]
+  reply[r + 1], reply[r + 2] = b.state, b.f_text or texts and texts[ARGV[b.at]] or tag_text(b.f)
+  reply[r + 3] = b.since_text or tag_text(b.since)
+  r = r + 3
+  for j = 1, b.nb and 2 * b.nb + b.nl or 0 do
+    r = r + 1
+    reply[r] = b.list and b.list[j] or 0 -- 0: nobody looked
+  end
+end
+return reply

@@ -11,8 +11,6 @@
 -- span is the longest time, in µs, in which any rate seen would fill the bucket.
 -- The key outlives what stands by as much: forgotten means full for everybody.
 
-local HOLD = 1000000 -- µs from saying that one wants more to having it
-
 -- change_agree compares what stands, as stored, with what own asks for. Returns
 -- tokens and stamp under what stands now, and that as a rate with fields besides:
 -- hold, 0 if it is all of own; span, 0 if own's is the longest; say, whether it

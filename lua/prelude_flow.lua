@@ -5,6 +5,7 @@
 
 local EXACT = 9007199254740992 -- 2^53, larger results are clipped to it
 local MAX_TTL_MS = 315360000000 -- ten years
+local HOLD = 1000000 -- µs from saying that one wants more to having it, see prelude_change
 
 -- redis_now returns the server's time in µs.
 local function redis_now()

@@ -1,49 +1,46 @@
--- prelude_told: what a pool call stores of its bids, and what it tells of them.
--- Joined in front of pool.
+-- prelude_told: what a pool call stores of its grants. Joined in front of pool (see
+-- prelude_pool).
+--
+-- KEYS[1]     bucket or counter
+-- KEYS[2]     tags
+--
+-- ARGV[3]     ttl
+-- ARGV[b.at]  tenant of a bid
 
 local TAG_STEP = 64 -- V is this much further between two purges of old tags
 
--- bids_behind sums the micro-tokens of bids that wait behind the head.
-local function bids_behind(bids, head)
-  local sum = 0
-  for i = 1, #bids do
-    sum = bids[i].state == 0 and bids[i] ~= head and sum + bids[i].cost or sum
-  end
-  return sum
-end
-
--- bids_store writes virtual time and the tags of those granted. An idle pool
--- forgets them 10 minutes after its bucket could be full.
-local function bids_store(p, bids)
-  p.after = p.v == tonumber(p.before) and p.before or tag_text(p.v)
-  local pairs, n = { p.after, TAG_TIME }, 2
-  for i = 1, #bids do
-    local b = bids[i]
-    if b.state == 1 and not p.text[b.tenant] then
-      p.text[b.tenant] = tag_text(b.f)
-      pairs[n + 1], pairs[n + 2], n = p.text[b.tenant], b.tenant, n + 2
-    end
-  end
-  redis.call('ZADD', p.tags, unpack(pairs))
-  local ttl = 600000 + math.floor(fill(p.burst, p.limit, p.period) / 1000)
-  redis.call('PEXPIRE', p.tags, string.format('%d', math.min(MAX_TTL_MS, ttl)))
-  if math.floor(p.v / TAG_STEP) > math.floor(tonumber(p.before) / TAG_STEP) then
-    redis.call('ZREMRANGEBYSCORE', p.tags, '-inf', '(' .. tag_text(tag_floor(p.v, p.burst)))
+if granted > 0 and seq ~= 0 then
+  held = held + (opened - level) / 1000000
+  rest.lease_write(KEYS[1], inc, lease, held, seq, math.floor(now / 1000), ARGV[3] + 0)
+elseif granted > 0 then
+  tokens, stamp = level, max(now, stamp)
+  if stands then
+    rest.bucket_write(KEYS[1], now, stamp, level, stands)
+  else -- as bucket_write would
+    local ms = math.floor((max(HOLD, stamp - now + fill(burst - level, limit, period)) + 999) / 1000) + 1
+    local text = string.format('%d:%d%s', level, stamp, named)
+    redis.call('SET', KEYS[1], text, 'PX', string.format('%d', min(MAX_TTL_MS, ms)))
   end
 end
 
--- bids_reply appends what each bid became.
-local function bids_reply(p, bids, reply)
-  local n = #reply
-  for i = 1, #bids do
+-- Virtual time and the tags of those granted. An idle pool forgets them 10 minutes
+-- after its bucket could be full.
+local after, texts = v_text, granted > 0 and {} -- texts of new tags, by tenant
+if granted > 0 then
+  after = v == v_text + 0 and v_text or tag_text(v)
+  local pairs, m = { after, TAG_TIME }, 2
+  for i = 1, n do
     local b = bids[i]
-    reply[n + 1], reply[n + 2] = b.state, p.text[b.tenant] or b.f_text or tag_text(b.f)
-    reply[n + 3] = b.since_text or tag_text(b.since)
-    n = n + 3
-    for j = 1, 2 * b.nb + b.nl do
-      n = n + 1
-      reply[n] = b.list and b.list[j] or 0 -- 0: nobody looked
+    local tenant = ARGV[b.at]
+    if b.state == 1 and not texts[tenant] then
+      texts[tenant] = tag_text(b.f)
+      pairs[m + 1], pairs[m + 2], m = texts[tenant], tenant, m + 2
     end
   end
-  return reply
+  redis.call('ZADD', KEYS[2], unpack(pairs))
+  local ms = 600000 + math.floor(fill(burst, limit, period) / 1000)
+  redis.call('PEXPIRE', KEYS[2], string.format('%d', min(MAX_TTL_MS, ms)))
+  if math.floor(v / TAG_STEP) > math.floor(v_text / TAG_STEP) then
+    redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. tag_text(tag_floor(v, burst)))
+  end
 end

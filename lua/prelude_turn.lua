@@ -1,81 +1,52 @@
--- prelude_turn: whose turn it is among the bids of one pool call. Joined in front
--- of pool. p is the call: now, inc, ttl, level and burst of the pool, claims of
--- others, tags (the key); bids_read adds virtual time v and its texts.
+-- prelude_turn: the bids of a pool call. Joined in front of pool (see
+-- prelude_pool). They stand in ARGV one after the other:
+--
+-- ARGV[a]     tenant      id
+-- ARGV[a+1]   cost        micro-tokens of the pool, 1..burst
+-- ARGV[a+2]   weight      > 0
+-- ARGV[a+3]   since       V when it began to wait, as told before; -1 unknown
+-- then the sequence for its counters, and what else prelude_bid names:
+-- ARGV[a+5]   nb          buckets besides the pool's
+-- ARGV[a+6]   nl          counters
+--
+-- KEYS[2]     tags
+--
+-- ARGV[13]    nbids
 
--- bids_read parses the bids and their tags: start s, finish tag f; s is later by
--- one turn for each of its tenant's claims elsewhere that came before. Texts are
--- kept where the reply repeats them: printing a number costs more than all else.
-local function bids_read(p, n)
-  local bids, names, a, k = {}, { TAG_TIME }, 14, 4
-  local peers, own = p.claims.peers, p.claims.own
-  for i = 1, n do
-    local b = bid_read(a, k)
-    local before = peers[b.tenant] or 0
-    if b.tenant == own then -- the claim is that of the first bid
-      own, before = nil, p.claims.before
-    end
-    b.behind = before * b.cost / 1000000 / b.weight
-    bids[i], names[i + 1] = b, b.tenant
-    a, k = a + 7 + 5 * b.nb + 2 * b.nl, k + b.nb + b.nl
-  end
-  local tags = redis.call('ZMSCORE', p.tags, unpack(names))
-  p.before = tags[1] or '0'
-  p.v, p.text = tonumber(p.before), {}
-  local v, floor = p.v, tag_floor(p.v, p.burst)
-  for i = 1, n do
-    local b, f_text = bids[i], tags[i + 1]
-    local since = tonumber(b.since_text)
-    if since < 0 or since > v then -- unknown, or the store lost its state
-      since, b.since_text = v, p.before
-    end
-    local f = f_text and tonumber(f_text) or math.max(since, floor)
-    b.f_text, b.since, b.f, b.s = f_text, since, f, math.max(f, since) + b.behind
-  end
-  return bids
+-- The bids with their tags: start s, finish tag f; s is later by one turn for each
+-- of its tenant's claims elsewhere that came before. Texts are kept where the reply
+-- repeats them: printing a number costs more than all else. A table gets every
+-- field at once, or costs more again.
+local n, a, k, first = ARGV[13] + 0, 14, 4, own
+local bids, names = { unpack(ARGV, 1, n) }, { TAG_TIME, unpack(ARGV, 1, n) } -- long enough, to be filled
+for i = 1, n do
+  bids[i], names[i + 1] = a, ARGV[a]
+  a = a + 7 + 5 * ARGV[a + 5] + 2 * ARGV[a + 6]
 end
-
--- bids_move gives every bid of a tenant new tags. One that its own limits block
--- is not waiting for the pool: it starts anew at v, and saves up no turns.
-local function bids_move(p, bids, tenant, f, blocked)
-  for i = 1, #bids do
-    local b = bids[i]
-    if b.tenant == tenant then
-      b.f, b.f_text = f, f == b.f and b.f_text or nil
-      if blocked then
-        b.since, b.since_text = p.v, nil
-      end
-      b.s = math.max(f, b.since) + b.behind
-    end
+local tags = redis.call('ZMSCORE', KEYS[2], unpack(names))
+local v_text = tags[1] or '0'
+local v = v_text + 0
+local floor = tag_floor(v, burst)
+for i = 1, n do
+  a = bids[i]
+  local cost, text, f_text, behind = ARGV[a + 1] + 0, ARGV[a + 3], tags[i + 1], peers and peers[ARGV[a]] or 0
+  local since = text + 0
+  if since < 0 or since > v then -- unknown, or the store lost its state
+    since, text = v, v_text
   end
-end
-
--- bids_serve grants in the order of S, the earlier bid among equal ones, until
--- the pool does not cover the next. Returns grants, the bid left at the head,
--- and the micro-tokens that must be there for it: those before it and its own.
-local function bids_serve(p, bids, most)
-  local granted = 0
-  while true do
-    local best
-    for i = 1, #bids do
-      local b = bids[i]
-      best = b.state == 0 and (not best or b.s < best.s) and b or best
-    end
-    if not best then
-      return granted
-    end
-    local need = best.cost + claims_ahead(p.claims, best.s, p.inc)
-    best.state = granted < most and bid_check(p, best) or 0
-    if best.state <= 1 and (best.state == 0 or p.level < math.min(need, p.full)) then
-      best.state, best.list = 0, nil
-      return granted, best, need
-    elseif best.state == 1 then
-      bid_take(p, best)
-      p.level, granted = p.level - best.cost, granted + 1
-      local s = math.max(best.f, best.since)
-      p.v = math.max(p.v, math.min(s, p.claims.hold))
-      bids_move(p, bids, best.tenant, s + best.cost / 1000000 / best.weight)
-    elseif best.state == 2 then
-      bids_move(p, bids, best.tenant, best.f, true)
-    end
+  local f = f_text and f_text + 0 or max(since, floor)
+  local s = max(f, since)
+  local b = { at = a, cost = cost, state = 0, since = since, since_text = text, f = f, f_text = f_text, s = s }
+  if ARGV[a] == first then -- the claim is that of the first bid
+    first, behind = false, before
   end
+  if behind > 0 then
+    b.behind = behind * cost / 1000000 / ARGV[a + 2]
+    b.s = s + b.behind
+  end
+  if ARGV[a + 5] ~= '0' or ARGV[a + 6] ~= '0' then
+    b.nb, b.nl, b.key = ARGV[a + 5] + 0, ARGV[a + 6] + 0, k
+    k = k + b.nb + b.nl
+  end
+  bids[i] = b
 end

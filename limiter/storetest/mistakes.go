@@ -74,7 +74,7 @@ var mistakes = []mistake{
 	},
 	{
 		name:  "a claim covers its head alone",
-		edits: []Edit{{"math.min(rests, ", "math.min(0, "}},
+		edits: []Edit{{"cost = head.cost + min(rests, behind)", "cost = head.cost"}},
 		n:     2, d: 6 * time.Second,
 		fleet: func(t *testing.T, s Raw) *sim {
 			f := crowd{replicas: 2, tenants: 5, rate: 800, split: "sticky"}.fleet(t, s)
@@ -89,7 +89,7 @@ var mistakes = []mistake{
 	},
 	{
 		name:  "every replica is told the same wait",
-		edits: []Edit{{"wait = math.max(stock_wait(p, math.min(need, p.full)), math.min(PATIENCE, stock_wait(p, need)))", "wait = stock_wait(p, head.cost)"}},
+		edits: []Edit{{"wait = max(until_there(min(need, full)), min(PATIENCE, until_there(need)))", "wait = until_there(head.cost)"}},
 		n:     8, d: 12 * time.Second,
 		fleet: func(t *testing.T, s Raw) *sim {
 			return crowd{replicas: 8, tenants: 30, rate: 20, split: "even"}.fleet(t, s)
