@@ -245,12 +245,19 @@ func (d *demand) levels(v Verdict) Levels {
 	return l
 }
 
+// longest is told of waits that are longer: a century.
+const longest = 100 * 365 * 24 * time.Hour
+
+// lasting is a wait of so many ns. A Duration holds three centuries, less than some
+// limits take to fill their buckets.
+func lasting(ns float64) time.Duration { return time.Duration(min(ns, float64(longest))) }
+
 // level describes a bucket of this rate that holds remaining tokens.
 func (r Rate) level(remaining int64) Level {
 	l := Level{Rate: r, Remaining: max(remaining, 0)}
 	if r.Limit > 0 && remaining < r.Burst {
 		missing := float64(r.Burst - remaining)
-		l.Reset = time.Duration(missing * float64(r.Per) / float64(r.Limit))
+		l.Reset = lasting(missing * float64(r.Per) / float64(r.Limit))
 	}
 	return l
 }

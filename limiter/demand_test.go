@@ -3,6 +3,9 @@ package limiter
 import (
 	"testing"
 	"time"
+
+	"github.com/headway-limiter/headway/fleet"
+	"github.com/headway-limiter/headway/limiter/fairq"
 )
 
 // Which of several refusals is named, and what the caller is told to wait.
@@ -150,5 +153,41 @@ func TestSkipQueueTakesOutOfTurn(t *testing.T) {
 		if got := d.take.Charges[0].InTurn; got != want {
 			t.Errorf("with %b skipped in turn is %v", skip, got)
 		}
+	}
+}
+
+// A bucket that takes longer to fill than a Duration can tell takes very long, and
+// not less than no time.
+func TestVeryLongWaits(t *testing.T) {
+	slow := Rate{Limit: 1, Per: 24 * time.Hour, Burst: maxAmount}
+	if got := slow.level(0).Reset; got != longest {
+		t.Errorf("a level is whole again in %v", got)
+	}
+	m := Met{Rate: slow, Cost: maxAmount, Level: &Level{Rate: slow}}
+	if got := m.Missing(); got != longest {
+		t.Errorf("a cost is covered in %v", got)
+	}
+	var q fifo
+	for i := range 2 {
+		w := newWaiter(Request{}, &demand{tokens: maxAmount}, Tenant{}, time.Now(), time.Now())
+		w.came, w.ahead, w.line = uint64(i), i, &line{queue: &q, bucket: BucketID{Dimension: User, Class: Tokens}}
+		w.demand.charge(w.line.bucket, slow, maxAmount)
+		q.queue = append(q.queue, w)
+	}
+	s := &lines{manner: deferral, fleet: fleet.Solo("a")}
+	if got := s.estimateLocked(q.queue[1], time.Now()); got < longest {
+		t.Errorf("the second in line waits %v", got)
+	}
+	turns := turns{order: fairq.NewTagged[*waiter](), rate: slow, pace: pace{perSec: 1e-12, latest: 1}}
+	w := newWaiter(Request{}, &demand{}, Tenant{ID: "a", Weight: 1}, time.Now(), time.Now())
+	turns.order.Push(&w.bid, "a", 1, 1)
+	turns.order.Learn("a", 1e9, 1)
+	if got := turns.patience(&w.bid); got != maxPatience {
+		t.Errorf("it rests for %v", got)
+	}
+	gate := leads{accounts: newAccounts(), perSec: 1e-9}
+	gate.accounts.weights = 1000
+	if got := gate.delay(1e6, 1); got != maxGate {
+		t.Errorf("a tenant far ahead rests for %v", got)
 	}
 }

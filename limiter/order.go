@@ -147,7 +147,7 @@ func (q *leads) delay(lead, turn float64) time.Duration {
 	}
 	speed := q.perSec / q.accounts.weights // of virtual time, per second
 	over := lead - max(leadSlack*speed*gossipError.Seconds(), 2*turn)
-	return min(maxGate, max(0, time.Duration(over/speed*float64(time.Second))))
+	return min(maxGate, max(0, lasting(over/speed*float64(time.Second))))
 }
 
 // learn takes over a tenant's tag.

@@ -34,7 +34,7 @@ func (m Met) Missing() time.Duration {
 		return 0
 	}
 	missing := float64(max(m.Cost-m.Level.Remaining, 0))
-	return m.debt + time.Duration(missing*float64(m.Rate.Per)/float64(m.Rate.Limit))
+	return m.debt + lasting(missing*float64(m.Rate.Per)/float64(m.Rate.Limit))
 }
 
 // Preview lists the limits that r would meet at admission, in the order in which

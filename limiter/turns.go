@@ -98,7 +98,7 @@ func (t *turns) estimate(w *waiter) time.Duration {
 		start = t.pace.latest // as of one that has just come to wait
 	}
 	distance := max(0, start-t.pace.latest) + (before+w.cost/w.tenant.Weight/2)/t.order.Share(&w.bid)
-	return time.Duration(distance / t.pace.perSec * float64(time.Second))
+	return lasting(distance / t.pace.perSec * float64(time.Second))
 }
 
 // estimateSlack is what the 90th percentile of real waits exceeds estimates by.
@@ -118,7 +118,7 @@ func (t *turns) patience(head *fairq.TagItem[*waiter]) time.Duration {
 	if _, _, known := t.order.Tags(head); !known || t.pace.perSec == 0 {
 		return 0
 	}
-	half := time.Duration(float64(t.rate.Burst) / float64(t.rate.Limit) * float64(t.rate.Per) / 2)
+	half := lasting(float64(t.rate.Burst) / float64(t.rate.Limit) * float64(t.rate.Per) / 2)
 	return min(maxPatience, half, t.estimate(head.Value)/2)
 }
 

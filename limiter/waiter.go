@@ -136,7 +136,7 @@ func (s *lines) estimateLocked(w *waiter, now time.Time) time.Duration {
 		if w.ahead == 0 || r.Limit == 0 {
 			return least
 		}
-		return least + time.Duration(q.before(w, w.line.restTill.After(now))*float64(r.Per)/float64(r.Limit))
+		return least + lasting(q.before(w, w.line.restTill.After(now))*float64(r.Per)/float64(r.Limit))
 	}
 	if t := w.line.turns; t != nil && t.pace.perSec > 0 {
 		return max(least, t.estimate(w))
@@ -146,9 +146,9 @@ func (s *lines) estimateLocked(w *waiter, now time.Time) time.Duration {
 		spacing = view.Expect(w.line.bucket.pool(), spacing)
 	}
 	if r := w.demand.rate(w.line.bucket); spacing == 0 && r.Limit > 0 { // nothing was granted yet
-		spacing = time.Duration(float64(r.Per) * w.cost / float64(r.Limit))
+		spacing = lasting(float64(r.Per) * w.cost / float64(r.Limit))
 	}
-	return least + time.Duration(w.ahead)*spacing
+	return least + lasting(float64(w.ahead)*float64(spacing))
 }
 
 // info tells an admitted request what it was told at the start and how long
