@@ -56,5 +56,6 @@ func (k *kind) of(o quota.Observation, at time.Time) quota.Observation {
 
 // period of an observation whose quota flows: in which all of it would.
 func period(o quota.Observation) time.Duration {
-	return time.Duration(float64(o.Reset) * float64(o.Limit) / float64(o.Limit-o.Remaining))
+	ns := float64(o.Reset) * float64(o.Limit) / float64(o.Limit-o.Remaining)
+	return time.Duration(min(ns, 1<<62)) // more than a Duration holds is very long, not negative
 }

@@ -41,3 +41,13 @@ func TestKind(t *testing.T) {
 		t.Errorf("what the dialect says was changed: %+v", got)
 	}
 }
+
+// A quota of the day of which little is used would take longer to flow in than a
+// Duration holds: it is a window from the first response on.
+func TestKindOfLargeQuota(t *testing.T) {
+	var k kind
+	o := k.of(quota.Observation{Limit: 1_000_000, Remaining: 999_999, Reset: 23 * time.Hour}, noon)
+	if l, known := levelOf(o, noon); o.Refill != quota.RefillWindow || !known || l.Remaining != 999_999 || !l.End.Equal(noon.Add(23*time.Hour)) {
+		t.Errorf("%+v, %v: %+v", o, known, l)
+	}
+}
