@@ -22,7 +22,7 @@ func TestBodiesAreKnownByTheirBytes(t *testing.T) {
 		"[1]":                                  false,
 	} {
 		r := httptest.NewRequest("POST", "/v1/audio/transcriptions", strings.NewReader(body))
-		if got := startsObject(r); got != want {
+		if got, wrong := startsObject(r); got != want || wrong != nil {
 			t.Errorf("%.20q: %v", body, got)
 		}
 		if rest, err := io.ReadAll(r.Body); err != nil || string(rest) != body {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
-	"time"
 
 	"github.com/headway-limiter/headway/limiter"
 	"github.com/headway-limiter/headway/limiter/pace"
@@ -140,11 +139,19 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run
 	dog := watch(cancel, up.Timeouts)
 	defer dog.hold()
 
-	end.asked = time.Now()
 	var link reach
-	resp, err := up.transport.RoundTrip(outbound(link.trace(ctx), x, r, up, j.body, dog))
+	out := outbound(link.trace(ctx), x, r, up, j.body, dog)
+	if j.body.stream != nil {
+		// A transport waits for what it reads before it gives up.
+		defer context.AfterFunc(ctx, func() { out.Body.Close() })()
+		defer out.Body.Close()
+	}
+	resp, err := up.transport.RoundTrip(out)
 	if err != nil {
-		f, provider := broken(x.causeOf(ctx, up, end.asked), err, j.body.most)
+		f, provider := broken(x.causeOf(ctx, up, dog), err, j.body.most)
+		if j.body.stream != nil {
+			out.Body.Close() // before it is answered
+		}
 		end.outcome.Failed = provider
 		end.heard, end.sick = provider, provider
 		level := slog.LevelDebug // clients leave all the time

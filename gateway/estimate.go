@@ -50,10 +50,19 @@ type body struct {
 // body is buffered and has to be a JSON object, unless its type says that it
 // is media or a form with files; other bodies are not looked at.
 func (g *Gateway) estimate(x *exchange, r *http.Request, rt *route) (job, *failure) {
-	if s := newFormScanner(r.Header); s != nil && rt.kind == config.KindOpenAI && r.ContentLength != 0 && !startsObject(r) {
+	plain := rt.kind != config.KindOpenAI || r.ContentLength == 0
+	media := !plain && opaque(r.Header)
+	if media {
+		object, wrong := startsObject(r)
+		if wrong != nil {
+			return job{}, wrong
+		}
+		media = !object
+	}
+	if s := newFormScanner(r.Header); media && s != nil {
 		return g.form(x, r, rt, s)
 	}
-	if rt.kind != config.KindOpenAI || r.ContentLength == 0 || (opaque(r.Header) && !startsObject(r)) {
+	if plain || media {
 		b, wrong := passing(r, x.cfg.Server.MaxUpload)
 		return job{body: b, candidates: rt.candidates}, wrong
 	}
@@ -130,7 +139,7 @@ const sniffed = 4096
 // startsObject looks whether a body begins like a JSON object, whatever its
 // type says: an upstream that goes by the bytes must not be reached past the
 // limits. A body of nothing but white space so far counts, too.
-func startsObject(r *http.Request) bool {
+func startsObject(r *http.Request) (bool, *failure) {
 	buffered := bufio.NewReaderSize(r.Body, sniffed)
 	r.Body = struct {
 		io.Reader
@@ -138,18 +147,21 @@ func startsObject(r *http.Request) bool {
 	}{buffered, r.Body}
 	for n := 1; n <= sniffed; n++ {
 		head, err := buffered.Peek(n)
-		if err != nil {
-			return n > 1
+		switch {
+		case err == io.EOF:
+			return n > 1, nil
+		case err != nil:
+			return false, unread(err)
 		}
 		switch head[n-1] {
 		case ' ', '\t', '\r', '\n':
 		case '{', 0xEF: // 0xEF begins a byte order mark
-			return true
+			return true, nil
 		default:
-			return false
+			return false, nil
 		}
 	}
-	return true
+	return true, nil
 }
 
 // readBody reads a whole body of at most the given size. One that announces

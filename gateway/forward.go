@@ -11,6 +11,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,14 +50,24 @@ var errUpload = errors.New("gateway: the request body is too large")
 // errRushed is errTotal where an upstream was asked too late to be blamed for it.
 var errRushed = fmt.Errorf("%w, and the upstream had too little of it", errTotal)
 
-// causeOf tells what has ended an upstream call that began at since; nil: nothing of
-// ours. Most of a request's total timeout may have gone by in wait lines. The upstream
-// has failed only if it had the time in which it has to answer, or where that is
-// longer than a request may live, almost all that there is.
-func (x *exchange) causeOf(ctx context.Context, up *upstream, since time.Time) error {
+// errSlowBody ends a call whose upstream waits for a body that does not come.
+var errSlowBody = errors.New("gateway: the request body did not arrive in time")
+
+// causeOf tells what has ended a call of an upstream, which dog has watched; nil:
+// nothing of ours. Most of a request's total timeout may have gone by in wait lines,
+// or until its body was there. The upstream has failed only if it had the time in
+// which it has to answer, or where that is longer than a request may live, almost all
+// that there is.
+func (x *exchange) causeOf(ctx context.Context, up *upstream, dog *watchdog) error {
 	cause := context.Cause(ctx)
+	if !errors.Is(cause, errTotal) {
+		return cause
+	}
 	fair := min(up.Timeouts.ResponseHeader, x.deadline.Sub(x.start)*9/10)
-	if errors.Is(cause, errTotal) && time.Since(since) < fair {
+	switch had, waits := dog.had(); {
+	case waits:
+		return errSlowBody
+	case had < fair:
 		return errRushed
 	}
 	return cause
@@ -70,6 +81,8 @@ func broken(cause, err error, most config.Size) (failure, bool) {
 	switch {
 	case errors.Is(cause, errRushed):
 		return upstreamTimeout, false
+	case errors.Is(cause, errSlowBody):
+		return slowBody, false
 	case errors.Is(cause, errNoHeader), errors.Is(cause, errTotal):
 		return upstreamTimeout, true
 	case cause != nil:
@@ -104,7 +117,7 @@ func outbound(ctx context.Context, x *exchange, r *http.Request, up *upstream, b
 	if b.form != nil {
 		b.form.up = up
 	}
-	setBody(out, b, dog)
+	setBody(out, x, b, dog)
 	h := out.Header
 	x.setCredential(h, up)
 	x.setForwarded(h, r)
@@ -126,11 +139,11 @@ func outbound(ctx context.Context, x *exchange, r *http.Request, up *upstream, b
 // the upstream sees a Content-Length where there was one. One held in memory can be sent again, so that the
 // transport may retry when a kept connection turns out to be dead before
 // anything was written.
-func setBody(out *http.Request, b body, dog *watchdog) {
+func setBody(out *http.Request, w http.ResponseWriter, b body, dog *watchdog) {
 	switch {
 	case b.stream != nil:
 		out.ContentLength = b.length
-		out.Body = io.NopCloser(&upload{r: b.stream, left: int64(b.most), dog: dog})
+		out.Body = &upload{r: b.stream, left: int64(b.most), dog: dog, conn: http.NewResponseController(w)}
 	case len(b.held) > 0:
 		out.ContentLength = int64(len(b.held))
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.held)), nil }
@@ -208,18 +221,32 @@ func endToEnd(h http.Header) http.Header {
 var errClientBody = errors.New("gateway: the request body broke off")
 
 // upload is a streamed request body with an upper bound. Each part that
-// arrives proves that the call is alive.
+// arrives proves that the call is alive, and while none does, the caller is slow and
+// not the upstream.
 type upload struct {
-	r    io.Reader
-	left int64
-	dog  *watchdog
+	r      io.Reader
+	left   int64
+	dog    *watchdog
+	conn   *http.ResponseController // to the caller
+	closed atomic.Bool
 }
 
 // Read implements io.Reader. Running over the bound is an error rather than an
 // end, so that the upstream never takes a cut body for a whole one.
 func (u *upload) Read(p []byte) (int, error) {
-	n, err := u.r.Read(p)
-	u.dog.pat()
+	if u.closed.Load() {
+		return 0, errClientBody
+	}
+	u.dog.waits(true)
+	var n int
+	err := io.ErrClosedPipe
+	if !u.closed.Load() { // once more, for Close looks at these two the other way round
+		n, err = u.r.Read(p)
+	}
+	if !u.closed.Load() { // else nothing came, and the dog goes on saying so
+		u.dog.waits(false)
+		u.dog.pat()
+	}
 	if u.left -= int64(n); u.left < 0 {
 		return 0, errUpload
 	}
@@ -229,6 +256,22 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// lastPart is for how long a body may still come in of which nothing is wanted any
+// more: a client that is about to send reads no answer before it has.
+const lastPart = 200 * time.Millisecond
+
+// Close implements io.Closer. A read that waits for the caller ends soon: net/http
+// would let no answer pass before.
+func (u *upload) Close() error {
+	if u.closed.Swap(true) {
+		return nil
+	}
+	if _, waits := u.dog.had(); waits {
+		_ = u.conn.SetReadDeadline(time.Now().Add(lastPart))
+	}
+	return nil
+}
+
 // watchdog ends an upstream call that shows no sign of life: no headers soon
 // after the request was sent, or silence inside the answer. It works for any
 // RoundTripper, and is a single timer.
@@ -236,19 +279,49 @@ type watchdog struct {
 	timer  *time.Timer
 	limits config.UpstreamTimeouts
 	inside atomic.Bool // the answer has begun
+
+	mu   sync.Mutex
+	from time.Time // since when the upstream has had what it needs, less what it waited before
+	body time.Time // since when it waits for more of the request; zero: it does not
 }
 
-// watch starts a watchdog that cancels with errNoHeader or errSilent.
+// watch starts a watchdog that cancels with errNoHeader, errSilent, or where the
+// upstream cannot go on, errSlowBody.
 func watch(cancel context.CancelCauseFunc, t config.UpstreamTimeouts) *watchdog {
-	d := &watchdog{limits: t}
+	d := &watchdog{limits: t, from: time.Now()}
 	d.timer = time.AfterFunc(t.Connect+t.ResponseHeader, func() {
-		if d.inside.Load() {
+		switch _, waits := d.had(); {
+		case waits:
+			cancel(errSlowBody)
+		case d.inside.Load():
 			cancel(errSilent)
-			return
+		default:
+			cancel(errNoHeader)
 		}
-		cancel(errNoHeader)
 	})
 	return d
+}
+
+// waits notes that the upstream begins, or ceases, to wait for more of the request.
+func (d *watchdog) waits(begins bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if begins {
+		d.body = time.Now()
+		return
+	}
+	d.from, d.body = d.from.Add(time.Since(d.body)), time.Time{}
+}
+
+// had is how much time the upstream has had in which nothing was missing of the
+// request, and whether it waits for more of that now.
+func (d *watchdog) had() (had time.Duration, waits bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.body.IsZero() {
+		return d.body.Sub(d.from), true
+	}
+	return time.Since(d.from), false
 }
 
 // pat restarts the time in which the next sign of life must come. It is called

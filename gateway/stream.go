@@ -36,7 +36,7 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 		}
 	}
 	err := copyBody(x, conn, resp, dog, meter, func() { settle(nil) })
-	if cause := x.causeOf(ctx, up, end.asked); err != nil && cause != nil {
+	if cause := x.causeOf(ctx, up, dog); err != nil && cause != nil {
 		err = cause
 	}
 	if err != nil {
@@ -62,7 +62,8 @@ func (g *Gateway) respond(ctx context.Context, x *exchange, resp *http.Response,
 // notTheirs reports whether an answer broke off for a reason that says nothing of the
 // upstream.
 func notTheirs(err error) bool {
-	return errors.Is(err, errClientLeft) || errors.Is(err, context.Canceled) || errors.Is(err, errRushed)
+	return errors.Is(err, errClientLeft) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, errRushed) || errors.Is(err, errSlowBody)
 }
 
 // errClientLeft marks an answer that broke off on the client's side.
@@ -113,7 +114,10 @@ func copyBody(w io.Writer, conn *http.ResponseController, resp *http.Response, d
 // frame that was cut in the middle.
 func sayBroken(w http.ResponseWriter, conn *http.ResponseController, r *http.Request, err error) {
 	f := upstreamBroke
-	if errors.Is(err, errSilent) || errors.Is(err, errTotal) {
+	switch {
+	case errors.Is(err, errSlowBody):
+		f = slowBody
+	case errors.Is(err, errSilent), errors.Is(err, errTotal):
 		f = upstreamTimeout
 	}
 	f.event(w, conn, r)
