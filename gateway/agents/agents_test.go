@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -90,6 +91,48 @@ func TestWaitsAreBoundedFromTheFirst(t *testing.T) {
 		w = want("bob", "a")
 		w.Waited = time.Hour // what is free may be had all the same
 		r.take(0, w).Free(false)
+	})
+}
+
+// TestBatchGoesBehind: of one tenant and of others, who is waited for goes before batch
+// work that came earlier, but for one of each tenant's; alone, batch work is served like
+// any other, fair between tenants.
+func TestBatchGoesBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, agentsOf(1, "a"))
+		slot := r.take(0, want("ann", "a"))
+		var all sync.WaitGroup
+		line := func(tenant, name string, n int, batch bool) {
+			w := want(tenant, "a")
+			w.Batch = batch
+			for range n {
+				all.Go(func() {
+					if err := r.run(context.Background(), 0, name, w, 100*time.Millisecond); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		line("ann", "ann's batch", 10, true)
+		line("bob", "bob's batch", 10, true)
+		line("ann", "ann", 10, false)
+		line("cid", "cid", 10, false)
+		slot.Free(false)
+		all.Wait()
+		batch, last := map[string]int{}, map[string]int{}
+		for i, s := range r.starts {
+			last[s.tenant] = i
+			if i < 22 && strings.HasSuffix(s.tenant, "batch") {
+				batch[s.tenant]++
+			}
+		}
+		if last["ann"] > 21 || last["cid"] > 21 || batch["ann's batch"] > 1 || batch["bob's batch"] > 1 {
+			t.Errorf("the last of ann was %d. and of cid %d., before them came %v", last["ann"]+1, last["cid"]+1, batch)
+		}
+		if d := last["ann's batch"] - last["bob's batch"]; d*d > 4 {
+			t.Errorf("the batch work of one ended at %d, of the other at %d", last["ann's batch"], last["bob's batch"])
+		}
 	})
 }
 

@@ -31,6 +31,13 @@
 // earlier one, which was being asked for elsewhere. Between tenants each agent is fair;
 // in total they are, as every pool that two tenants share is.
 //
+// # Batch work
+//
+// It stands in the order as a tenant of its own beside the one that it is of, of a 64th
+// of the weight. So a caller who waits now is not behind anybody's batch work, but for
+// the first of each tenant, which has the tag of one who has just come; and where there
+// is nothing else, batch work has all slots, fair between tenants.
+//
 // # Who may not wait
 //
 // It bids like everybody, in one call per agent, with the tags of its tenant: it does

@@ -19,6 +19,7 @@ type Want struct {
 	Tenant limiter.ID // whom fairness is between; not empty
 	Weight float64    // its share, in (0, 1000]
 	Queue  bool       // false: it may not wait
+	Batch  bool       // it goes behind whoever is waited for now (see the package)
 	// Waited is how much of the longest wait is used up already, by earlier waits
 	// of the same turn. Zero or less: nothing.
 	Waited time.Duration
@@ -81,6 +82,9 @@ func (s *Set) Acquire(ctx context.Context, want Want) (*Slot, error) {
 		return nil, err
 	}
 	w := &waiter{Want: want, start: time.Now(), turn: make(chan answer, 1)}
+	if w.Batch {
+		w.Tenant, w.Weight = limiter.Hash(batchOf, string(w.Tenant)), w.Weight/batchBehind
+	}
 	s.mu.Lock()
 	timeout := s.timeout - max(0, w.Waited)
 	if !w.Until.IsZero() {
@@ -135,6 +139,14 @@ func (s *Set) leave(w *waiter, a answer) (*Slot, error) {
 	s.metrics.refuse(a.err)
 	return nil, a.err
 }
+
+const (
+	// batchOf is the dimension of tenants that stand for others' batch work.
+	batchOf limiter.Dimension = "batch"
+	// batchBehind is how many requests of a tenant that are waited for go before one of
+	// its batch work, where both wait.
+	batchBehind = 64
+)
 
 // joinLocked has a newcomer ask the agents that can serve it, one after the other.
 func (s *Set) joinLocked(w *waiter) {
