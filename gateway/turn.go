@@ -105,10 +105,8 @@ func (g *Gateway) serveTurn(x *exchange, r *http.Request, t *turn) {
 		x.fail(*wrong)
 		return
 	}
-	grant := g.admit(x, r.Context(), limiter.Request{
-		Identities: who.Identities, Tokens: t.cost(asked), Deadline: x.deadline,
-		Anonymous: who.standing == anonymous, Skip: who.skip,
-	})
+	x.patience = x.patienceOf(r.Header, who)
+	grant := g.admit(x, r.Context(), x.admission(who, t.cost(asked)))
 	if grant == nil {
 		return
 	}

@@ -71,8 +71,14 @@ func (u *run) dispatch(s *step, b stepBody, last bool) *answered {
 	}
 	r := stepRequest(u.request, len(data))
 	inner := u.x.within(w, r)
+	if u.started { // by its deadline, which is that of the start
+		inner.patience.until = inner.deadline
+	}
 	a.cut = cutShort(func() { u.ask(inner, r, u.asked.jobOf(s, candidates, data)) })
 	u.x.upstream, u.x.waited = inner.upstream, inner.waited
+	if a.sse != nil && !a.cut {
+		_ = a.sse.finish() // a client that left is noticed elsewhere
+	}
 	if a.tooLarge {
 		return failedStep(u.x, tooLarge)
 	}
@@ -90,10 +96,9 @@ var tooLarge = failure{status: http.StatusBadGateway, kind: kindServer, code: "a
 func (u *run) ask(inner *exchange, r *http.Request, j job) {
 	who := inner.caller
 	who.Model = limiter.Hash(limiter.Model, j.model)
-	grant := u.g.admit(inner, r.Context(), limiter.Request{
-		Identities: who.Identities, Tokens: j.tokens, Deadline: inner.deadline,
-		Anonymous: who.standing == anonymous, Skip: who.skip, Step: true,
-	})
+	part := inner.admission(who, j.tokens)
+	part.Step = true
+	grant := u.g.admit(inner, r.Context(), part)
 	if grant == nil {
 		return
 	}
@@ -114,12 +119,17 @@ func (u *run) ask(inner *exchange, r *http.Request, j job) {
 	u.g.dispatch(inner, r, grant, j, end)
 }
 
-// within is an exchange for a request that the gateway makes of itself on the way.
+// within is an exchange for a request that the gateway makes of itself on the way. It
+// has the time that r's context has, and waits as x does.
 func (x *exchange) within(w http.ResponseWriter, r *http.Request) *exchange {
-	return &exchange{
+	inner := &exchange{
 		ResponseWriter: w, tables: x.tables, request: r, id: x.id, start: x.start, deadline: x.deadline,
-		place: x.place, caller: x.caller, waited: x.waited, inner: true, recent: x.recent,
+		place: x.place, caller: x.caller, patience: x.patience, waited: x.waited, inner: true, recent: x.recent,
 	}
+	if end, ok := r.Context().Deadline(); ok {
+		inner.deadline = end
+	}
+	return inner
 }
 
 // stepRequest is the caller's request as that of a step: its headers, but another

@@ -170,6 +170,15 @@ func (k *stepStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// finish takes what is left for the last frame: some servers end without its blank line.
+func (k *stepStream) finish() error {
+	rest := k.rest
+	if k.rest = nil; len(bytes.TrimSpace(rest)) == 0 {
+		return nil
+	}
+	return k.frame(rest)
+}
+
 func (k *stepStream) pass(p []byte) error {
 	k.shown = true
 	h := k.header.Clone()

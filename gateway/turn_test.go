@@ -409,6 +409,28 @@ func TestTurnStreams(t *testing.T) {
 	})
 }
 
+// TestTurnStreamsToTheLastByte: also where a model's server leaves out the blank line
+// behind its last frame.
+func TestTurnStreamsToTheLastByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		curt := func(text string) http.HandlerFunc {
+			return func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				fmt.Fprint(w, text)
+			}
+		}
+		writer := alternate(curt(streamedCall[0]+"\n"), curt(chunkOf("It is x.")+"\n\n"+done+"\n"))
+		r, s := newTurnRig(t, map[string]http.HandlerFunc{"writer.test": writer, "tools.test": says("found")})
+		text, err := r.stream("/v1/turns/look", streamed, as("secret-a"))
+		if want := chunkOf("It is x.") + "\n\n" + done + "\n"; err != nil || text != want {
+			t.Errorf("got %q, %v, want %q", text, err, want)
+		}
+		if n := len(s.asked("tools.test")); n != 1 {
+			t.Errorf("the tool was called %d times", n)
+		}
+	})
+}
+
 // TestTurnStreamTimesOut: the wait of a later step ends in an event and a cut.
 func TestTurnStreamTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -505,7 +527,7 @@ func TestTurnQueuesWhateverTheSwitch(t *testing.T) {
 			direct string
 			want   bool
 		}{{"", true}, {"writer", false}} {
-			inner := (&exchange{tables: x.tables, place: place{workspace: "none", direct: c.direct}}).within(nil, nil)
+			inner := (&exchange{tables: x.tables, place: place{workspace: "none", direct: c.direct}}).within(nil, r.request(t.Context(), "/", ""))
 			if got := r.queues(t.Context(), inner); got != c.want {
 				t.Errorf("direct %q: a step queues: %v", c.direct, got)
 			}
