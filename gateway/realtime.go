@@ -76,16 +76,18 @@ func (g *Gateway) serveRealtime(x *exchange, r *http.Request) {
 		return
 	}
 	who.Model = limiter.Hash(limiter.Model, model)
-	grant := g.admit(x, r.Context(), limiter.Request{
-		Identities: who.Identities, Deadline: x.deadline, Anonymous: who.standing == anonymous, Skip: who.skip,
-	})
+	grant := g.admit(x, r.Context(), x.admission(who, 0))
 	if grant == nil {
 		return
 	}
 	end := &ending{grant: grant, outcome: limiter.Outcome{Void: true}}
 	defer end.now()
+	s, err := g.connect(x, r, grant, candidates, protocols)
+	if err != nil {
+		g.decline(x, r.Context(), err)
+		return
+	}
 	g.metrics.decide("admitted", noLimit)
-	s := g.connect(x, r, candidates, protocols)
 	if s == nil {
 		x.fail(unreachable)
 		return
@@ -126,11 +128,19 @@ type session struct {
 	utterances
 }
 
-// connect opens the agent's side, with the first of the candidates that takes it: those
-// with fewer sessions through this replica, for their slots, go first. Nil: none does.
-func (g *Gateway) connect(x *exchange, r *http.Request, candidates []*upstream, protocols []string) *session {
+// connect opens the agent's side, with the first of the candidates that takes it, and
+// whose own limits do: those with fewer sessions through this replica, for their slots,
+// go first. Nil: none can be reached. The error is that of the last whose limits refuse,
+// if none was tried.
+func (g *Gateway) connect(x *exchange, r *http.Request, grant *limiter.Grant, candidates []*upstream, protocols []string) (*session, error) {
 	ctx := context.WithoutCancel(r.Context()) // a session outlives the total timeout
+	tried, refused := false, error(nil)
 	for _, up := range g.sessions.order(candidates) {
+		if _, err := grant.Select(r.Context(), []limiter.ID{up.id}); err != nil {
+			g.metrics.passOver(up.Name, "exhausted")
+			refused = err
+			continue
+		}
 		x.upstream = up.Name
 		out := outbound(ctx, x, r, up, body{}, nil)
 		out.Header.Del("Origin") // that of a page is between the browser and us
@@ -146,12 +156,17 @@ func (g *Gateway) connect(x *exchange, r *http.Request, candidates []*upstream, 
 		})
 		cancel()
 		if err == nil {
-			return &session{g: g, x: x, up: up, agent: agent, utterances: utterances{items: map[string]*utterance{}}}
+			return &session{g: g, x: x, up: up, agent: agent, utterances: utterances{items: map[string]*utterance{}}}, nil
 		}
+		grant.Deselect()
+		tried = true
 		g.metrics.passOver(up.Name, "unreachable")
 		g.log.Warn("gateway: no realtime session", "request", x.id, "upstream", up.Name, "error", err)
 	}
-	return nil
+	if tried {
+		refused = nil
+	}
+	return nil, refused
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/headway-limiter/headway/limiter"
 )
 
 // utteranceOf is one without a slot, as of an upstream that is no agent.
@@ -182,4 +184,33 @@ func TestRealtimeProtocolError(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRealtimeLimitsOfBackends: a session counts in the limits of its upstream, and
+// goes to another where they are used up; one that reaches nobody is given back.
+func TestRealtimeLimitsOfBackends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &ears{t: t}
+		limits := "  per_backend: {overrides: {ears: {requests: {limit: 1, per: 100000h}}, more: {requests: {limit: 1, per: 100000h}}}}\n"
+		more := strings.NewReplacer("credential: upstream-secret}]", `credential: upstream-secret}, {name: more, url: "http://more.test"}]`,
+			"upstream: ears}", "upstreams: [ears, more]}", "max_in_flight_requests: 2", "max_in_flight_requests: 9").Replace(realtimeRig)
+		r := rigOf(t, more+limits, e.ServeHTTP)
+		key := http.Header{"Authorization": {"Bearer secret-a"}}
+		r.mustTalk()
+		r.dead.Store("more.test:80", true)
+		if _, resp, err := r.talk("/v1/realtime?intent=transcription", key); err == nil || resp.StatusCode != http.StatusBadGateway {
+			t.Errorf("beside one that is used up and one that is down: %v, %v", resp, err)
+		}
+		r.dead.Delete("more.test:80")
+		r.mustTalk()
+		_, resp, err := r.talk("/v1/realtime?intent=transcription", key)
+		if err == nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+			t.Fatalf("where both are used up: %v, %v", resp, err)
+		}
+		for _, name := range []string{"ears", "more"} {
+			if n := r.left(limiter.Backend, limiter.Requests, name, 1); n != 0 {
+				t.Errorf("%d requests are left of %s", n, name)
+			}
+		}
+	})
 }
