@@ -95,7 +95,6 @@ type ending struct {
 	usage   usage           // what the answer told, if it came to its end
 	over    bool
 
-	asked time.Time    // when the upstream was asked last
 	slot  *agents.Slot // of an agent; nil: none is held
 	heard bool         // the agent was asked, and how that ended says how it is
 	sick  bool         // it failed
@@ -153,6 +152,9 @@ func (g *Gateway) decline(x *exchange, ctx context.Context, err error) {
 	case errors.Is(err, limiter.ErrUnavailable):
 		g.metrics.decide("unavailable", noLimit)
 		x.fail(limiterUnavailable)
+	case errors.Is(context.Cause(ctx), errTotal):
+		g.metrics.decide("gone", noLimit)
+		x.fail(outOfTime)
 	case ctx.Err() != nil:
 		// The client is gone, or this process ends: nobody may be listening.
 		g.metrics.decide("gone", noLimit)
@@ -169,7 +171,7 @@ func (g *Gateway) decline(x *exchange, ctx context.Context, err error) {
 // body is not read, and the slot of the client is held just as long as it takes
 // to say no.
 func (g *Gateway) deny(x *exchange, r *http.Request, who caller) {
-	grant := g.admit(x, r.Context(), limiter.Request{Identities: who.Identities, Deadline: x.deadline, Anonymous: true, Skip: who.skip})
+	grant := g.admit(x, r.Context(), limiter.Request{Identities: who.Identities, Deadline: x.latest(), Anonymous: true, Skip: who.skip})
 	if grant == nil {
 		return
 	}

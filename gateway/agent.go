@@ -80,7 +80,7 @@ func (t *tables) upstream(name string) *upstream { return t.ups[name] }
 // that of agents.Set.Acquire. The slot has to be freed before the client has its last
 // byte. All waits of x together are bounded as one.
 func (g *Gateway) slot(ctx context.Context, x *exchange, candidates []*upstream, queue bool) (*agents.Slot, *upstream, error) {
-	want := agents.Want{Queue: queue, Waited: x.waited, Until: x.patience.until}
+	want := agents.Want{Queue: queue, Waited: x.waited, Until: x.latest(), Batch: x.patience.batch}
 	want.Tenant, want.Weight = x.share(x.caller.Identities)
 	for _, up := range candidates {
 		want.Agents = append(want.Agents, up.Name)

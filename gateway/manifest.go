@@ -104,9 +104,7 @@ func (g *Gateway) manifest(x *exchange, r *http.Request) bool {
 		g.deny(x, r, who)
 		return true
 	}
-	grant := g.admit(x, r.Context(), limiter.Request{
-		Identities: limiter.Identities{Client: who.Client}, Deadline: x.deadline, Anonymous: true, Skip: who.skip,
-	})
+	grant := g.admit(x, r.Context(), x.atDoor(who))
 	if grant == nil {
 		return true
 	}

@@ -74,9 +74,7 @@ func (g *Gateway) serveModels(x *exchange, r *http.Request) {
 	if !ok {
 		return
 	}
-	grant := g.admit(x, r.Context(), limiter.Request{
-		Identities: who.Identities, Deadline: x.deadline, Anonymous: who.standing == anonymous, Skip: who.skip,
-	})
+	grant := g.admit(x, r.Context(), x.admission(who, 0))
 	if grant == nil {
 		return
 	}

@@ -26,7 +26,7 @@ type patience struct {
 }
 
 // patienceOf reads how a request waits: as batch work if it says so, or its key
-// does. It never waits longer than its total timeout leaves it.
+// does.
 func (x *exchange) patienceOf(h http.Header, who caller) patience {
 	if !who.by.batch && !strings.EqualFold(strings.TrimSpace(h.Get(priorityHeader)), "batch") {
 		return patience{}
@@ -36,17 +36,19 @@ func (x *exchange) patienceOf(h http.Header, who caller) patience {
 	if err == nil && ms >= 0 && ms <= maxDeadline.Milliseconds() {
 		p.until = x.start.Add(time.Duration(ms) * time.Millisecond)
 	}
-	if last := x.latest(); last.Before(p.until) {
-		p.until = last
-	}
 	return p
 }
 
-// latest is until when a request may wait: a hundredth of its total timeout, at most
-// a second, before that ends. One that would start later is told that its time is up,
-// rather than sent out and cut at once.
+// latest is until when a request may wait, whatever for: as batch work until its
+// deadline, and never longer than a hundredth of its total timeout, at most a second,
+// before that ends. One that would start later is told that its time is up, rather
+// than sent out and cut at once.
 func (x *exchange) latest() time.Time {
-	return x.deadline.Add(-min(x.deadline.Sub(x.start)/100, time.Second))
+	last := x.deadline.Add(-min(x.deadline.Sub(x.start)/100, time.Second))
+	if p := x.patience; p.batch && p.until.Before(last) {
+		return p.until
+	}
+	return last
 }
 
 // maxDeadline is the longest wait that is believed.
@@ -54,14 +56,16 @@ const maxDeadline = 365 * 24 * time.Hour
 
 // admission is what admission is asked for.
 func (x *exchange) admission(who caller, tokens int64) limiter.Request {
-	r := limiter.Request{
-		Identities: who.Identities, Tokens: tokens, Deadline: x.latest(),
+	return limiter.Request{
+		Identities: who.Identities, Tokens: tokens, Deadline: x.latest(), Batch: x.patience.batch,
 		Anonymous: who.standing == anonymous, Skip: who.skip,
 	}
-	if x.patience.batch {
-		r.Batch, r.Deadline = true, x.patience.until
-	}
-	return r
+}
+
+// atDoor is what admission is asked for where the limits before authentication are
+// all that a request is charged to.
+func (x *exchange) atDoor(who caller) limiter.Request {
+	return limiter.Request{Identities: limiter.Identities{Client: who.Client}, Deadline: x.latest(), Anonymous: true, Skip: who.skip}
 }
 
 // want is what x asks of the provider behind up. now: only whether it could start at
@@ -69,7 +73,7 @@ func (x *exchange) admission(who caller, tokens int64) limiter.Request {
 func (x *exchange) want(up *upstream, j job, now bool) pace.Want {
 	w := pace.Want{Cost: throttle.Cost{Input: j.prompt, Output: j.tokens - j.prompt}, Until: time.Now().Add(up.Throttle.MaxWait)}
 	if x.patience.batch {
-		w.Class, w.Until, w.Now = throttle.Batch, x.patience.until, now
+		w.Class, w.Until, w.Now = throttle.Batch, x.latest(), now
 		w.Most = x.cfg.Batch.QueueDepthPerTenant
 		tenant, weight := x.share(x.caller.Identities)
 		w.Tenant, w.Weight = string(tenant), weight

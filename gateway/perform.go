@@ -58,9 +58,7 @@ func (g *Gateway) serveFiles(x *exchange, r *http.Request, outer string) {
 		x.fail(*wrong)
 		return
 	}
-	grant := g.admit(x, r.Context(), limiter.Request{
-		Identities: limiter.Identities{Client: who.Client}, Deadline: x.deadline, Anonymous: true, Skip: who.skip,
-	})
+	grant := g.admit(x, r.Context(), x.atDoor(who))
 	if grant == nil {
 		return
 	}

@@ -90,6 +90,8 @@ var (
 		message: "This replica serves as many requests as it may. Retry soon.", retry: retryUnavailable}
 	canceled = failure{status: http.StatusServiceUnavailable, kind: kindServer, code: "canceled",
 		message: "The request was canceled before it started.", retry: retryUnavailable}
+	outOfTime = failure{status: http.StatusServiceUnavailable, kind: kindServer, code: "timeout",
+		message: "The time that a request may take was over before it started.", retry: retryUnavailable}
 	internalError = failure{status: http.StatusInternalServerError, kind: kindServer, code: "internal_error",
 		message: "Internal error."}
 	unreachable = failure{status: http.StatusBadGateway, kind: kindServer, code: "upstream_unreachable",

@@ -89,9 +89,7 @@ func (g *Gateway) manage(x *exchange, r *http.Request) {
 		g.deny(x, r, who)
 		return
 	}
-	grant := g.admit(x, r.Context(), limiter.Request{
-		Identities: limiter.Identities{Client: who.Client}, Deadline: x.deadline, Anonymous: true, Skip: who.skip,
-	})
+	grant := g.admit(x, r.Context(), x.atDoor(who))
 	if grant == nil {
 		return
 	}
