@@ -119,8 +119,10 @@ type Request struct {
 	// Tokens is the estimated cost in LLM tokens, ≥ 0. Zero takes nothing from
 	// token budgets, but a budget in debt still refuses it.
 	Tokens int64
-	// Deadline is when the caller stops caring (the request's total timeout).
-	// The zero time means that only the wait line's own bound applies.
+	// Deadline is when the caller stops caring (the request's total timeout). A wait
+	// that cannot end before is refused at once; one that the deadline of a context
+	// ends is not, so say both. The zero time means that only the wait line's own
+	// bound applies.
 	Deadline time.Time
 	// Anonymous requests (no valid key) are charged to Global and Client only,
 	// and never wait.
