@@ -51,7 +51,7 @@ for d = 1, plain and n or 0 do
       local a, tokens, past = 4 * ARGV[c + 2 * i] - 3, left, 0
       if text ~= true then
         local colon = find(text, ':', 1, true)
-        tokens, past = sub(text, 1, colon - 1), now - sub(text, colon + 1, #text - #rates[a + 3])
+        tokens, past = sub(text, 1, colon - 1), now - sub(text, colon + 1, find(text, ':', colon + 1, true) - 1)
       end
       local limit, period, need = rates[a], rates[a + 1], cost - tokens
       wait = math.min(TOP, math.ceil(need * period / limit))

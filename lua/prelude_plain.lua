@@ -4,7 +4,8 @@
 -- alone costs as much as a decision. So a plain call is answered before the first.
 --
 -- Plain is a call that meets no claim, and each of whose buckets is absent or holds
--- the very rate that all ask for who name it, with a stamp that is not ahead.
+-- the very rate that all ask for who name it, without a hold, and with a stamp that is
+-- not ahead.
 -- Whatever else there may be is found before anything has changed, and left to the
 -- preludes behind: they would answer a plain call alike.
 --
@@ -28,9 +29,9 @@ local n = (#ARGV + 1 - open) / step
 
 local plain, now, time = true, 0, call('TIME')
 now = time[1] * 1000000 + time[2]
--- Of buckets by k: their texts, true once it is to be written; and their levels, under
--- the first k of each key, which met knows by key if there are several decisions. Of
--- counters alike, see prelude_slots.
+-- Of buckets by k: their texts, true once it is to be written, and a span under -k; and
+-- their levels, under the first k of each key, which met knows by key if there are
+-- several decisions. Of counters alike, see prelude_slots.
 local stored, level, met = nb > 0 and call('MGET', unpack(KEYS, 1, n * nb)) or {}, {}, n > 1 and {}
 -- A list that grows costs more than what it holds: these have all their room at once.
 local reply = n * each > 8 and { 1, now, unpack(ARGV, 1, n * each) }
@@ -59,7 +60,12 @@ for d = 1, n do
       if text then -- taken apart without string.match, which makes a text of all of it
         local colon = find(text, ':', 1, true)
         local last = find(text, ':', colon + 1, true) or 0
-        plain = last + #rate == #text + 1 and find(text, rate, last, true) == last
+        local tail = last + #rate
+        plain = find(text, rate, last, true) == last
+        if plain and tail <= #text then -- a span much longer than its own, see prelude_change
+          plain = find(text, ':0:', tail, true) == tail and sub(text, tail + 3) - 2 > burst * rates[a + 1] / limit
+          stored[-k] = sub(text, tail)
+        end
         if plain then
           local tokens, past = sub(text, 1, colon - 1) + 0, now - sub(text, colon + 1, last - 1)
           full = past * limit / rates[a + 1]

@@ -15,13 +15,14 @@ if plain then
       if stored[k] == true then -- as bucket_write in prelude_store
         local a, left, ttl = 4 * ARGV[c + 2 * i] - 3, level[k], '1001' -- ms of a HOLD, at least
         local limit, period, need = rates[a], rates[a + 1], rates[a + 2] - left
-        local full = need * period / limit
-        if full > 999999 then
+        local full, span = need * period / limit, stored[-k]
+        if full > 999999 or span then
           full = math.ceil(full)
           full = floor(full * limit / period) < need and full + 1 or full
+          full = math.max(1000000, full) + (span and sub(span, 4) or 0)
           ttl = format('%d', math.min(315360000000, floor((full + 999) / 1000) + 1))
         end
-        call('SET', KEYS[k], format('%d', left) .. stamp .. rates[a + 3], 'PX', ttl)
+        call('SET', KEYS[k], format('%d', left) .. stamp .. rates[a + 3] .. (span or ''), 'PX', ttl)
       end
     end
   end

@@ -159,6 +159,8 @@ func (p *plainTape) fill(c *storetest.Call, kinds []int, slots int, inTurn bool)
 			b.Amount, b.MaxDebt = b.Burst+p.rnd.Int64N(2e6), p.rnd.Int64N(2)*2e6
 		case n == 23 && kind == 2:
 			b.Limit += 1_111_111 // disagreed on for a while, and then as before
+		case n == 28 && kind == 2:
+			b.Limit -= 1_111_111 // and its key outlives the slower rate ever after
 		case n >= 24 && n < 28:
 			b.Limit = 0
 		}
