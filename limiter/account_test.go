@@ -171,10 +171,7 @@ func TestAccountsOfOneAreLookedAtNowAndThen(t *testing.T) {
 
 // Who leaves after Close calls the store for turns no more: its owner may close it.
 func TestNoTurnsAfterClose(t *testing.T) {
-	cfg := Config{
-		Limits: map[Dimension]Limit{Model: {Rule: Rule{Requests: &Rate{Limit: 1, Per: time.Second, Burst: 1}}}},
-		Fair:   FairConfig{Enabled: true, Scope: FairExact},
-	}.withDefaults()
+	cfg := exactConfig()
 	s := newLines(fair, &cfg, nil, fleet.Solo("a"), nil)
 	d := cfg.demandOf(Request{Identities: Identities{Model: "m", User: "u"}})
 	ln := s.lineLocked(d.take.Charges[0].Bucket, &waiter{demand: d})
@@ -184,4 +181,30 @@ func TestNoTurnsAfterClose(t *testing.T) {
 	if ln.turns.calling {
 		t.Error("a call is under way")
 	}
+}
+
+// A line is not forgotten while its last waiter, out of the queue after a long wait,
+// acts on what it was told: it may come back.
+func TestLineOfOneThatWasToldIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := exactConfig()
+		s := newLines(fair, &cfg, nil, fleet.Solo("a"), nil)
+		d := cfg.demandOf(Request{Identities: Identities{Model: "m", User: "u"}})
+		w := newWaiter(Request{}, d, Tenant{ID: "u", Weight: 1}, time.Now(), time.Now().Add(time.Minute))
+		ln := s.lineLocked(d.take.Charges[0].Bucket, w)
+		s.enterLocked(ln, w, time.Now(), place{bucket: ln.bucket})
+		time.Sleep(lineMemory + time.Second)
+		s.tellLocked(w, answer{ask: true})
+		s.share(time.Now())
+		if s.byBucket[ln.bucket] != ln {
+			t.Error("it is forgotten")
+		}
+	})
+}
+
+func exactConfig() Config {
+	return Config{
+		Limits: map[Dimension]Limit{Model: {Rule: Rule{Requests: &Rate{Limit: 1, Per: time.Second, Burst: 1}}}},
+		Fair:   FairConfig{Enabled: true, Scope: FairExact},
+	}.withDefaults()
 }

@@ -64,7 +64,7 @@ type line struct {
 	starving bool        // stands in lines.starved
 	timer    *time.Timer // pumps when somebody becomes ready
 	headway  headway
-	touched  time.Time // last join or grant
+	touched  time.Time // last join, grant or answer to a waiter
 }
 
 // order is whose turn it is inside one line. Taken waiters are not in it.

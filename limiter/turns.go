@@ -271,6 +271,6 @@ func (s *lines) tellLocked(w *waiter, a answer) {
 		return
 	}
 	w.line.queue.remove(w)
-	w.state = answered
+	w.state, w.line.touched = answered, time.Now() // not counted as a waiter, it may come back
 	w.turn <- a
 }
