@@ -16,7 +16,7 @@ end
 -- admit has four preludes in front of those, of which each sees and sets what is before it,
 local plain = {
   "TOP", "call", "find", "format", "sub", "floor", "nb", "nl", "nc", "open", "step", "each", "n",
-  "plain", "now", "stored", "level", "met", "reply", "rates", "lapse",
+  "plain", "now", "stored", "level", "met", "reply", "rates", "lapse", "claimed",
 }
 for _, name in ipairs({ "plain", "slots", "each", "spend" }) do
   files["lua/prelude_" .. name .. ".lua"] = { ignore = { "211", "221", "231", "241", "311", "331" }, globals = plain }

@@ -3,6 +3,7 @@
 --
 -- KEYS[k]          bucket i of decision d at k = (d-1)*nb+i,
 --                  counter j at k = n*nb+(d-1)*nl+j
+-- KEYS[n*(nb+nl)+(d-1)*nc+m]    claims m
 --
 -- per decision, from c on:
 -- ARGV[c]          not_after
@@ -14,12 +15,12 @@
 
 for d = 1, plain and n or 0 do
   local c, r, status = open + (d - 1) * step, 3 + (d - 1) * each, 1
-  local buckets, counters = nb, nl
+  local buckets, counters, others = nb, nl, nc
   if now > ARGV[c] + 0 then
-    buckets, counters, status = 0, 0, 3
-  end
-  for m = r + 2 * buckets + counters + 1, r + each - 1 do
-    reply[m] = 0
+    buckets, counters, others, status = 0, 0, 0, 3
+    for m = r + 1, r + each - 1 do
+      reply[m] = 0
+    end
   end
   for i = 1, buckets do
     local k = (d - 1) * nb + i
@@ -38,6 +39,10 @@ for d = 1, plain and n or 0 do
     end
     reply[r + 2 * nb + j] = full
     status = full == 0 and status or ((full == 1 or status == 0) and 0 or 2)
+  end
+  for m = 1, others do
+    local there = claimed and call('EXISTS', KEYS[n * (nb + nl) + (d - 1) * nc + m]) or 0
+    status, reply[r + 2 * nb + nl + m] = there == 1 and 0 or status, there
   end
   reply[r] = status
   for i = 1, buckets do

@@ -3,9 +3,8 @@
 -- define no function: every call of a script makes its functions anew, and that
 -- alone costs as much as a decision. So a plain call is answered before the first.
 --
--- Plain is a call that meets no claim, and each of whose buckets is absent or holds
--- the very rate that all ask for who name it, without a hold, and with a stamp that is
--- not ahead.
+-- Plain is a call each of whose buckets is absent or holds the very rate that all ask
+-- for who name it, without a hold, and with a stamp that is not ahead.
 -- Whatever else there may be is found before anything has changed, and left to the
 -- preludes behind: they would answer a plain call alike.
 --

@@ -1,5 +1,5 @@
--- prelude_slots: counters and claims of a plain admit (see prelude_plain). Plain is
--- one none of whose counters has an entry that can have expired.
+-- prelude_slots: counters of a plain admit (see prelude_plain), and whether it meets any
+-- claim. Plain is one none of whose counters has an entry that can have expired.
 --
 -- KEYS[k]          counters, j of decision d at k = n*nb+(d-1)*nl+j
 --
@@ -21,6 +21,4 @@ for k = n * nb + 1, plain and n * (nb + nl) or 0 do
     end
   end
 end
-if nc > 0 and plain then
-  plain = call('EXISTS', unpack(KEYS, n * (nb + nl) + 1)) == 0
-end
+local claimed = nc > 0 and plain and call('EXISTS', unpack(KEYS, n * (nb + nl) + 1)) > 0

@@ -83,7 +83,7 @@ type plainTape struct {
 func (p *plainTape) missed() string {
 	for _, what := range []string{
 		"alone, long", "alone, short", "together, long", "together, short", "short: refused", "short: granted",
-		"short: overtaken", "short: too late", "short: granted after another", "short: in debt",
+		"short: overtaken", "short: too late", "short: granted after another", "short: in debt", "short: claimed",
 		"lease: long", "lease: more", "lease: the same", "lease: less", "lease: none", "lease: none of all",
 	} {
 		if p.seen[what] < p.least {
@@ -127,7 +127,7 @@ func (p *plainTape) next(i int64) storetest.Call {
 		if p.rnd.IntN(3) == 0 {
 			also.Seq -= 1 + p.rnd.Int64N(4) // its call was spelled before that of another
 		}
-		if p.rnd.IntN(12) == 0 {
+		if p.rnd.IntN(8) == 0 {
 			also.NotAfter = p.redis.now.UnixMicro() + p.rnd.Int64N(3) - 2
 		}
 		if p.rnd.IntN(20) == 0 {
@@ -184,7 +184,7 @@ func (p *plainTape) fill(c *storetest.Call, kinds []int, slots int, inTurn bool)
 // claim lets somebody wait for a turn at a bucket, now and then.
 func (p *plainTape) claim(servers ...*redis) {
 	key := fmt.Sprintf("hw:{hw}:p:user:%s%d:c", []string{"slow", "fast"}[p.rnd.IntN(2)], p.rnd.IntN(2))
-	waits := p.rnd.IntN(20) == 0
+	waits := p.rnd.IntN(3) == 0
 	for _, r := range servers {
 		if waits {
 			r.do("SET", key, "claim")
@@ -214,6 +214,9 @@ func (p *plainTape) saw(c storetest.Call, reply []int64, short bool) {
 			if one[2+2*j] < 0 {
 				p.seen["short: in debt"]++
 			}
+		}
+		if c.Buckets != nil && c.Buckets[0].InTurn && one[len(one)-1] == 1 {
+			p.seen["short: claimed"]++
 		}
 		if one[0] == 1 && granted && i > 0 {
 			p.seen["short: granted after another"]++

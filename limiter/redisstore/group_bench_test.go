@@ -75,7 +75,7 @@ func BenchmarkDecisions(b *testing.B) {
 		dims       int
 		lease, hot bool
 	}{{"1", 1, false, false}, {"1-hot", 1, false, true}, {"3", 3, false, false}, {"3-lease", 3, true, false}} {
-		for _, n := range []int{1, 4, 16} {
+		for _, n := range []int{1, 2, 4, 16} {
 			b.Run(fmt.Sprintf("limits=%s/together=%d", shape.name, n), func(b *testing.B) {
 				p.B = b
 				us, least, seq := math.Inf(1), math.Inf(1), 1
