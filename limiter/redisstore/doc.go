@@ -45,10 +45,11 @@
 // keys, for Redis does nothing else meanwhile. Nobody waits for company: a call
 // takes what is outstanding already, and under light load that is one.
 //
-// Most are answered the short way (lua/prelude_plain.lua): alone for 11 µs of Redis
+// Most are answered the short way (lua/prelude_plain.lua): alone for 10 µs of Redis
 // with one bucket and 4 for each more, in a pair for 8 each, of 16 for 5 each, 2.5 if
-// it is the same bucket. A call that has to go the long way costs 1.3 to 1.9 times as
-// much, all its decisions with it.
+// it is the same bucket. A call that has to go the long way, for one of its decisions
+// if need be, costs about twice as much: limits have changed within the last second,
+// or entries of a counter have expired.
 //
 // Each is decided by itself, in the order of the queue, under its own fence and
 // sequence: it takes everything or nothing, and the reply says what it would have
