@@ -1,13 +1,14 @@
 package gateway
 
 import (
-	"errors"
 	"runtime"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headway-limiter/headway/limiter/series"
 )
 
 // noLimit is the limit_type of decisions that no limit made.
@@ -71,14 +72,7 @@ func newMetrics(reg prometheus.Registerer, build string) (*metrics, error) {
 		ConstLabels: prometheus.Labels{"version": build, "goversion": runtime.Version()},
 	})
 	info.Set(1)
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.requests, m.exceeded, m.duration, m.passed, m.ratio, m.panics, m.draining, info} {
-		errs = append(errs, reg.Register(c))
-	}
-	return m, errors.Join(errs...)
+	return m, series.Register(reg, m.requests, m.exceeded, m.duration, m.passed, m.ratio, m.panics, m.draining, info)
 }
 
 // decisions are what may become of a request.

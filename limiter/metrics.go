@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headway-limiter/headway/limiter/series"
 )
 
 // metrics are the limiter's own series. Tenants appear as hashed ids, and only
@@ -59,20 +61,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		ledger:       newLedger(),
 		held:         newHeldMetrics(),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	all := []prometheus.Collector{
+	err := series.Register(reg,
 		m.depth, m.tenants, m.wait, m.grants, m.refused, m.entitled, m.received, m.slotRefusals, m.outage, m.outageTime, m.bugs, m.slots,
-		m.held.depth, m.held.tenants, m.held.wait, m.held.grants, m.held.refused,
-	}
-	for i, c := range all {
-		if err := reg.Register(c); err != nil {
-			for _, before := range all[:i] { // so that it can be tried again
-				reg.Unregister(before)
-			}
-			return nil, err
-		}
+		m.held.depth, m.held.tenants, m.held.wait, m.held.grants, m.held.refused)
+	if err != nil {
+		return nil, err
 	}
 	return m, nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headway-limiter/headway/limiter/series"
 )
 
 // metrics are the node's own. All have one series per label value from the start.
@@ -35,25 +37,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}, []string{"result"})
 	m.news, m.stale, m.malformed = received.WithLabelValues("news"), received.WithLabelValues("stale"), received.WithLabelValues("malformed")
 	m.all = []prometheus.Collector{m.members, m.age, m.oversize, received}
-	if r == nil {
-		return m, nil
-	}
-	for i, c := range m.all {
-		if err := r.Register(c); err != nil {
-			m.all = m.all[:i]
-			m.unregister()
-			return nil, fmt.Errorf("gossip: metrics: %w", err)
-		}
+	if err := series.Register(r, m.all...); err != nil {
+		return nil, fmt.Errorf("gossip: metrics: %w", err)
 	}
 	return m, nil
 }
 
 // unregister lets another node of the process use the registerer.
-func (m *metrics) unregister() {
-	if m.registerer == nil {
-		return
-	}
-	for _, c := range m.all {
-		m.registerer.Unregister(c)
-	}
-}
+func (m *metrics) unregister() { series.Unregister(m.registerer, m.all...) }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headway-limiter/headway/limiter/series"
 )
 
 // metrics are the Set's own. Agents are named by the configuration, reasons are a
@@ -45,23 +47,12 @@ func newMetrics(s *Set, reg prometheus.Registerer) (*metrics, error) {
 		waiting: gauge("waiting", "Requests of this replica that stand in an agent's line."),
 		healthy: gauge("healthy", "Whether this replica takes an agent for well."),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.waited, m.refused, m.alone, m} {
-		errs = append(errs, reg.Register(c))
-		m.all = append(m.all, c)
-	}
-	return m, errors.Join(errs...)
+	m.all = []prometheus.Collector{m.waited, m.refused, m.alone, m}
+	return m, series.Register(reg, m.all...)
 }
 
 // close ends the registration, so that another Set may follow in the same process.
-func (m *metrics) close() {
-	for _, c := range m.all {
-		m.reg.Unregister(c)
-	}
-}
+func (m *metrics) close() { series.Unregister(m.reg, m.all...) }
 
 func (m *metrics) granted(agent string, waited time.Duration) {
 	m.waited.WithLabelValues(agent).Observe(waited.Seconds())

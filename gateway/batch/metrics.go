@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headway-limiter/headway/limiter/series"
 )
 
 // metrics are what a replica tells of its share of the work.
@@ -38,15 +40,7 @@ func newMetrics(reg prometheus.Registerer, oldest func() time.Duration) (*metric
 	m.refused.WithLabelValues("files")
 	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts(opts("oldest_claim_seconds",
 		"How long this replica has held the oldest of its claims.")), func() float64 { return oldest().Seconds() })
-	if reg == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.jobs, m.running, m.lost, m.refused, age} {
-		if err := reg.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m, series.Register(reg, m.jobs, m.running, m.lost, m.refused, age)
 }
 
 // count adds to a state.

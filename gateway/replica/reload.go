@@ -11,6 +11,7 @@ import (
 
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/limiter"
+	"github.com/headway-limiter/headway/limiter/series"
 )
 
 // reloads is how a replica follows changes of its configuration.
@@ -51,10 +52,8 @@ func (r *Replica) openReloads(opts Options, peers limiter.Fleet) error {
 		Namespace: "headway", Subsystem: "fleet", Name: "configurations",
 		Help: "Different configurations in force among the replicas heard of lately, this one included; above 1 they have drifted apart.",
 	}, func() float64 { return float64(r.configurations(peers)) })
-	for _, c := range []prometheus.Collector{m.successful, m.since, m.pending, m.info, versions} {
-		if err := r.registry.Register(c); err != nil {
-			return fmt.Errorf("replica: metrics: %w", err)
-		}
+	if err := series.Register(r.registry, m.successful, m.since, m.pending, m.info, versions); err != nil {
+		return fmt.Errorf("replica: metrics: %w", err)
 	}
 	r.reloads.metrics, r.reloads.file, r.reloads.load = m, opts.File, opts.Load
 	r.reloads.stop = make(chan struct{})

@@ -2,6 +2,8 @@ package localshare
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headway-limiter/headway/limiter/series"
 )
 
 // metrics are what an operator sees of shares; decisions by policy are counted
@@ -22,23 +24,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}),
 		registerer: reg,
 	}
-	if reg == nil {
-		return m, nil
-	}
-	if err := reg.Register(m.divisor); err != nil {
-		return nil, err
-	}
-	if err := reg.Register(m.debts); err != nil {
-		reg.Unregister(m.divisor) // so that it can be tried again
+	if err := series.Register(reg, m.divisor, m.debts); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
 // close lets another store in this process register the same names.
-func (m *metrics) close() {
-	if m.registerer != nil {
-		m.registerer.Unregister(m.divisor)
-		m.registerer.Unregister(m.debts)
-	}
-}
+func (m *metrics) close() { series.Unregister(m.registerer, m.divisor, m.debts) }

@@ -1,9 +1,9 @@
 package near
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headway-limiter/headway/limiter/series"
 )
 
 // metrics are all series of a Store; labels come from closed sets.
@@ -29,19 +29,12 @@ func newMetrics(reg prometheus.Registerer, t *table) (*metrics, error) {
 			Name: "headway_near_asked_again_total", Help: "Calls repeated without tokens in advance because the store refused them with these.",
 		}),
 	}
-	if reg == nil {
-		return m, nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{decisions, tokens, m.again,
+	err := series.Register(reg, decisions, tokens, m.again,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "headway_near_buckets", Help: "Buckets of which this replica remembers something.",
 		}, func() float64 { n, _ := t.sizes(); return float64(n) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "headway_near_buckets_dropped_total", Help: "Times that a bucket was not remembered for want of room.",
-		}, func() float64 { _, n := t.sizes(); return float64(n) }),
-	} {
-		errs = append(errs, reg.Register(c))
-	}
-	return m, errors.Join(errs...)
+		}, func() float64 { _, n := t.sizes(); return float64(n) }))
+	return m, err
 }

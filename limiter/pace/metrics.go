@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headway-limiter/headway/limiter/quota"
+	"github.com/headway-limiter/headway/limiter/series"
 	"github.com/headway-limiter/headway/limiter/throttle"
 )
 
@@ -63,16 +64,7 @@ func newMetrics() *metrics {
 
 // register registers all of m, or none.
 func (m *metrics) register(r prometheus.Registerer) error {
-	all := []prometheus.Collector{m.refused, m.waited, m.provider, m.paused, m.unknown, m.expired, m.full, m.served, m.weighed, m}
-	for i, c := range all {
-		if err := r.Register(c); err != nil {
-			for _, before := range all[:i] { // so that it can be tried again
-				r.Unregister(before)
-			}
-			return err
-		}
-	}
-	return nil
+	return series.Register(r, m.refused, m.waited, m.provider, m.paused, m.unknown, m.expired, m.full, m.served, m.weighed, m)
 }
 
 // priorities name classes.

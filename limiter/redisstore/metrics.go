@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headway-limiter/headway/limiter/series"
 )
 
 // Calls counts what was sent to Redis since the store began. Time counts
@@ -114,16 +116,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "headway_store_decisions_total", Help: "Admissions decided by the calls of the admit script.",
 	}, func() float64 { return float64(m.calls.decisions.Load()) }))
-	if reg == nil {
-		return m, nil
-	}
-	for i, c := range collectors {
-		if err := reg.Register(c); err != nil {
-			for _, before := range collectors[:i] { // so that it can be tried again
-				reg.Unregister(before)
-			}
-			return nil, err
-		}
+	if err := series.Register(reg, collectors...); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
