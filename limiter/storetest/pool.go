@@ -43,6 +43,7 @@ func TurnsOf(c Call, reply []int64) (list []TurnOf) {
 // also gets gaps of hours. Both s and o must have Flush.
 func PoolTwin(t *testing.T, s Raw, o Oracle, n int, virtual bool) {
 	tape := &poolTape{rnd: Seeded(t), virtual: virtual, replicas: map[string]*poolReplica{}}
+	stands := 0 // of the machine, which the server and its oracle begin anew after
 	// A tape that has missed some rare outcome goes on a while.
 	for i := 0; i < n || i < 5*n && !tape.complete(); i++ {
 		var wait time.Duration
@@ -60,7 +61,7 @@ func PoolTwin(t *testing.T, s Raw, o Oracle, n int, virtual bool) {
 		c := tape.next()
 		got := s.Run(c)
 		if !virtual && stood(tape.now, got[1], wait) {
-			tape.now = got[1]
+			tape.now, stands = got[1], stands+1
 			restart(s, o)
 			continue
 		}
@@ -69,7 +70,7 @@ func PoolTwin(t *testing.T, s Raw, o Oracle, n int, virtual bool) {
 		}
 		tape.learn(c, got)
 	}
-	if !tape.complete() {
+	if !tape.complete() && stands == 0 {
 		t.Fatalf("the tape never reached some outcome: %v", tape.seen)
 	}
 }
