@@ -176,6 +176,9 @@ func (g *Gateway) forward(x *exchange, r *http.Request, up *upstream, j job, run
 	dog.answered()
 	end.outcome.Failed = resp.StatusCode >= http.StatusBadRequest
 	end.heard, end.sick = true, resp.StatusCode >= http.StatusInternalServerError
+	if end.slot != nil && !end.sick {
+		end.slot.Answers()
+	}
 	if movable {
 		if k := keep(resp, up); k != nil {
 			refused = true

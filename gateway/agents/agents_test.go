@@ -136,6 +136,38 @@ func TestBatchGoesBehind(t *testing.T) {
 	})
 }
 
+// TestBatchLeavesRoom: batch work fills three quarters of a line, callers all of it.
+func TestBatchLeavesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := agentsOf(1, "a")
+		c.Agents[0].Depth = 8
+		r := newRig(t, 1, c)
+		slot := r.take(0, want("ann", "a"))
+		var all sync.WaitGroup
+		var refused sync.Mutex
+		full := map[bool]int{}
+		for _, batch := range []bool{true, false} {
+			w := want("ann", "a")
+			w.Batch = batch
+			for range 10 {
+				all.Go(func() {
+					if err := r.run(context.Background(), 0, "ann", w, time.Millisecond); reason(err) == string(limiter.ReasonQueueFull) {
+						refused.Lock()
+						full[batch]++
+						refused.Unlock()
+					}
+				})
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		slot.Free(false)
+		all.Wait()
+		if full[true] != 4 || full[false] != 8 {
+			t.Errorf("turned away %d of batch work and %d callers, want 4 and 8", full[true], full[false])
+		}
+	})
+}
+
 func TestLinesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := agentsOf(1, "a", "b")

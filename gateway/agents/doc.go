@@ -36,7 +36,8 @@
 // It stands in the order as a tenant of its own beside the one that it is of, of a 64th
 // of the weight. So a caller who waits now is not behind anybody's batch work, but for
 // the first of each tenant, which has the tag of one who has just come; and where there
-// is nothing else, batch work has all slots, fair between tenants.
+// is nothing else, batch work has all slots, fair between tenants. A quarter of each line
+// is kept for callers, so that batch work does not leave them without a place.
 //
 // # Who may not wait
 //
@@ -80,11 +81,11 @@
 // # Health
 //
 // Three failures in a row take an agent out for a second, and each failure of the one
-// request that is then on trial doubles that, up to half a minute. An agent with probes
-// is tried by these alone. It is what this replica has seen: others find out by
-// themselves. While an agent is out nobody is sent there, unless on trial; those who
-// wait for it go on waiting. Where all agents that could serve are out, newcomers are
-// told so at once.
+// request that is then on trial doubles that, up to half a minute. Once that begins to
+// be answered, others may follow. An agent with probes is tried by these alone. It is
+// what this replica has seen: others find out by themselves. While an agent is out nobody
+// is sent there, unless on trial; those who wait for it go on waiting. Where all agents
+// that could serve are out, newcomers are told so at once.
 //
 // # Without the store
 //

@@ -148,3 +148,28 @@ func TestProbes(t *testing.T) {
 		}
 	})
 }
+
+// TestTrialEndsWithTheFirstByte: an agent that is back serves others while the request
+// that showed it goes on; if that breaks off in the end, it is one failure like any.
+func TestTrialEndsWithTheFirstByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1, agentsOf(2, "a"))
+		for range failuresOut {
+			r.take(0, want("ann", "a")).Free(true)
+		}
+		time.Sleep(firstPause)
+		trial, other := r.take(0, want("ann", "a")), want("bob", "a")
+		other.Queue = false
+		if _, err := r.sets[0].Acquire(context.Background(), other); reason(err) != string(ReasonCapacity) {
+			t.Errorf("beside a trial: %v", err)
+		}
+		trial.Answers()
+		slot := r.take(0, other)
+		trial.Free(true)
+		if !r.sets[0].States()[0].Healthy {
+			t.Error("one answer that broke off has taken the agent out")
+		}
+		slot.Answers() // of one that is on no trial it says nothing
+		slot.Free(false)
+	})
+}

@@ -12,7 +12,7 @@ type Slot struct {
 	set    *Set
 	agent  *agent
 	local  bool // by this replica's share, while the store was out
-	trial  bool // it shows whether the agent is well again
+	trial  bool // it shows whether the agent is well again; guarded by set.mu
 	since  time.Time
 	waited time.Duration
 	freed  atomic.Bool
@@ -23,6 +23,19 @@ func (s *Slot) Agent() string { return s.agent.Name }
 
 // Waited is how long the request has waited, earlier waits of its turn included.
 func (s *Slot) Waited() time.Duration { return s.waited }
+
+// Answers says that the agent has begun to answer, and not with a failure of its own. A
+// trial is over with that: what follows may take minutes, and would keep others out.
+func (s *Slot) Answers() {
+	s.set.mu.Lock()
+	defer s.set.mu.Unlock()
+	if !s.trial || s.freed.Load() {
+		return
+	}
+	s.set.servedLocked(s.agent, true)
+	s.trial = false
+	s.set.turnLocked(s.agent, time.Now())
+}
 
 // Free gives the slot back, at once for the whole fleet. failed says that the agent
 // could not be reached, failed itself or was overloaded. Only the first call of Free

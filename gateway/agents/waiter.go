@@ -232,7 +232,11 @@ func (s *Set) standLocked(w *waiter, now time.Time) {
 	room := 0
 	for _, p := range w.places {
 		_, others := s.othersLocked(p.agent)
-		if left := p.agent.Depth - p.agent.line - others; left > room {
+		left := p.agent.Depth - p.agent.line - others
+		if w.Batch {
+			left -= p.agent.Depth / 4 // which is for callers who wait
+		}
+		if left > room {
 			room, w.line = left, p.agent
 		}
 	}
