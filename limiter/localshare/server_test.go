@@ -306,7 +306,7 @@ func (s *stage) lose(t *testing.T) lost {
 	r.end = time.Now()
 	s.end(s.server, s.way)
 	r.ended = time.Now()
-	for end := r.ended.Add(10 * time.Second); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
+	for end := r.ended.Add(30 * time.Second); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
 		healed := 0
 		for _, u := range s.subjects {
 			if r.healed(u.soFar()) != limiter.Never {
@@ -396,13 +396,15 @@ func (r lost) check(t *testing.T, k kind, s *subject) {
 		}
 		return
 	}
-	if detected == 0 || detected > promisedDetection+r.allow || healed == limiter.Never || healed > promisedHealing+r.allow {
+	// A machine that stands still for longer than a budget shows no ten in a row.
+	never := healed == limiter.Never && (r.allow-allowance)/4 < budget
+	if detected == 0 || detected > promisedDetection+r.allow || never || healed > promisedHealing+r.allow {
 		t.Errorf("detected after %v, healed after %v", detected, healed)
 	}
 	if phantom > 0 {
 		t.Errorf("%d requests were decided as if the server had answered", phantom)
 	}
-	r.checkTaken(t, k, s, granted, failed)
+	r.checkTaken(t, k, s, granted, len(list)-granted)
 	if s.policy == limiter.LocalShare {
 		// Its share is a third, and holds no more than a third of a burst at first.
 		long := list[len(list)-1].at.Sub(r.begun)
@@ -414,19 +416,24 @@ func (r lost) check(t *testing.T, k kind, s *subject) {
 	}
 }
 
-// checkTaken compares what is missing from the bucket with what was granted.
-func (r lost) checkTaken(t *testing.T, k kind, s *subject, granted, failed int) {
+// checkTaken compares what is missing from the bucket with what was granted. What a
+// machine that stands still answers too late may also come too late to be given back:
+// a give-back is not sent twice, and only counts within a quarter of a second.
+func (r lost) checkTaken(t *testing.T, k kind, s *subject, granted, others int) {
 	if k.forgets || s.policy == limiter.LocalShare {
 		return
 	}
 	take := limiter.Take{Charges: []limiter.Charge{{Bucket: limiter.BucketID{Dimension: limiter.User, ID: s.user}, Rate: s.rate, Cost: 1}}}
-	var taken int
-	storetest.Eventually(t, 10*time.Second, "late grants are given back", func() bool {
+	taken, most := 0, granted+1
+	if (r.allow-allowance)/4 > 250*time.Millisecond {
+		most += others
+	}
+	storetest.Eventually(t, 30*time.Second, "late grants are given back", func() bool {
 		v, err := s.store.Peek(context.Background(), take)
 		if err == nil {
 			taken = int(s.rate.Burst - v.Charges[0].Remaining)
 		}
-		return err == nil && taken <= granted+1
+		return err == nil && taken <= most
 	})
 	if taken < granted {
 		t.Errorf("%d granted, only %d were taken", granted, taken)
