@@ -34,6 +34,7 @@ var arrows = map[string]struct {
 	"gateway/workspace":           {[]string{"gateway/config", "limiter", "lua"}, "what holds in a workspace is a document, not a question of HTTP; the store behind it is an interface"},
 	"gateway/console":             {nil, "what people are shown is data and files; who fills and who serves them is known elsewhere"},
 	"gateway/cost":                {nil, "what a request will cost is a question about its text and its model, not about limits or HTTP"},
+	"gateway/certtest":            {nil, "it makes files, and knows nothing of who reads them"},
 	"gateway/config":              {[]string{"limiter"}, "a configuration is data: it can be checked where nothing can be started"},
 	"gateway/rls": {[]string{"gateway", "gateway/config", "limiter"},
 		"another edge of the same limiter; it words waits and levels as the gateway does"},

@@ -10,8 +10,8 @@ import (
 // what it listens on and is connected to, and what shapes state it shares with
 // others. Everything else follows a change of the file.
 var fixed = []string{
-	"server.listen", "server.admin_listen", "server.max_header", "server.timeouts.read_header", "server.timeouts.idle",
-	"redis", "fleet", "rate_limit_service.listen", "batch.enabled", "batch.workers", "batch.lease",
+	"server.listen", "server.tls", "server.admin_listen", "server.admin_tls", "server.max_header", "server.timeouts.read_header", "server.timeouts.idle",
+	"redis", "fleet", "rate_limit_service.listen", "rate_limit_service.tls", "batch.enabled", "batch.workers", "batch.lease",
 	"rate_limiting.lease_ttl", "rate_limiting.inflight_scope",
 	"rate_limiting.fair_queuing.tenant_dimension", "rate_limiting.fair_queuing.discipline",
 	"rate_limiting.fair_queuing.fairness_scope",

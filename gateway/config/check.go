@@ -166,6 +166,8 @@ func (k *checker) server() {
 		s.AdminToken == "" && !k.unread("server.admin_token") {
 		k.wrong("server.admin_listen", "set server.admin_token, or listen on 127.0.0.1", "%s can be reached from outside without a token", s.AdminListen)
 	}
+	k.listenerTLS("server.tls", s.TLS)
+	k.listenerTLS("server.admin_tls", s.AdminTLS)
 	k.listeners()
 	for i, p := range s.TrustedProxies {
 		if _, err := ParsePrefix(p); err != nil {

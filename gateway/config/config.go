@@ -34,18 +34,20 @@ type Config struct {
 
 // Server is this replica's own side: where it listens and what it accepts.
 type Server struct {
-	Listen                string     `yaml:"listen" help:"host:port of the gateway API"`
-	AdminListen           string     `yaml:"admin_listen" help:"host:port of /metrics, /livez, /readyz and /debug/headway; needs admin_token unless it is a loopback address"`
-	AdminToken            Secret     `yaml:"admin_token" help:"bearer token that the admin listener asks for; empty: none"`
-	Console               bool       `yaml:"console" help:"serve the console at /console/ of the admin listener, and what it shows at /api/"`
-	Pprof                 bool       `yaml:"pprof" help:"serve profiles of this process at /debug/pprof/ of the admin listener"`
-	TrustedProxies        []string   `yaml:"trusted_proxies" help:"addresses or CIDRs whose X-Forwarded-For is believed; the rightmost address that is not in this list is the client"`
-	MaxConcurrentRequests int        `yaml:"max_concurrent_requests" help:"requests served or waiting at once in this replica; beyond it 503; 0: unlimited"`
-	MaxBody               Size       `yaml:"max_body" help:"largest JSON body; it is buffered, to read model and cost"`
-	MaxUpload             Size       `yaml:"max_upload" help:"largest body of any other kind; it is streamed and never buffered"`
-	MaxHeader             Size       `yaml:"max_header" help:"largest request header block"`
-	Timeouts              Timeouts   `yaml:"timeouts" help:"bounds on one client connection and request"`
-	Drain                 DrainTimes `yaml:"drain" help:"how this replica leaves"`
+	Listen                string      `yaml:"listen" help:"host:port of the gateway API"`
+	TLS                   ListenerTLS `yaml:"tls" help:"files for TLS at the gateway API, with HTTP/2"`
+	AdminListen           string      `yaml:"admin_listen" help:"host:port of /metrics, /livez, /readyz and /debug/headway; needs admin_token unless it is a loopback address"`
+	AdminTLS              ListenerTLS `yaml:"admin_tls" help:"files for TLS at the admin listener, with HTTP/2"`
+	AdminToken            Secret      `yaml:"admin_token" help:"bearer token that the admin listener asks for; empty: none"`
+	Console               bool        `yaml:"console" help:"serve the console at /console/ of the admin listener, and what it shows at /api/"`
+	Pprof                 bool        `yaml:"pprof" help:"serve profiles of this process at /debug/pprof/ of the admin listener"`
+	TrustedProxies        []string    `yaml:"trusted_proxies" help:"addresses or CIDRs whose X-Forwarded-For is believed; the rightmost address that is not in this list is the client"`
+	MaxConcurrentRequests int         `yaml:"max_concurrent_requests" help:"requests served or waiting at once in this replica; beyond it 503; 0: unlimited"`
+	MaxBody               Size        `yaml:"max_body" help:"largest JSON body; it is buffered, to read model and cost"`
+	MaxUpload             Size        `yaml:"max_upload" help:"largest body of any other kind; it is streamed and never buffered"`
+	MaxHeader             Size        `yaml:"max_header" help:"largest request header block"`
+	Timeouts              Timeouts    `yaml:"timeouts" help:"bounds on one client connection and request"`
+	Drain                 DrainTimes  `yaml:"drain" help:"how this replica leaves"`
 }
 
 // Timeouts bound one client connection. All are > 0.

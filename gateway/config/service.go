@@ -11,6 +11,7 @@ import (
 // a listener.
 type RateLimitService struct {
 	Listen     string            `yaml:"listen" help:"host:port of the gRPC service envoy.service.ratelimit.v3; empty: none"`
+	TLS        ListenerTLS       `yaml:"tls" help:"files for TLS at the gRPC service"`
 	Levels     string            `yaml:"levels" enum:"own|all" help:"which levels answers tell: own, of API keys and descriptors; all, of buckets that many share too"`
 	Identities []MappedEntry     `yaml:"identities" help:"descriptor entries that name an identity: the limits of rate_limiting apply to it"`
 	Limits     []DescriptorLimit `yaml:"limits" help:"limits on descriptors themselves; the first that matches applies"`
@@ -58,12 +59,13 @@ func (k *checker) rateLimitService() {
 	const at = "rate_limit_service"
 	s := k.RateLimitService
 	if s.Listen == "" {
-		if len(s.Identities)+len(s.Limits) > 0 {
+		if len(s.Identities)+len(s.Limits) > 0 || s.TLS.On() {
 			k.warn(at, "set rate_limit_service.listen, or remove it", "has no effect without a listener")
 		}
 		return
 	}
 	k.hostPort(at+".listen", s.Listen, true)
+	k.listenerTLS(at+".tls", s.TLS)
 	if k.Redis.Layout == LayoutTenant {
 		k.wrong(at+".listen", "set redis.layout: single, or remove the service",
 			"with redis.layout tenant a descriptor's user would need a team to be found by")

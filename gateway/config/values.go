@@ -146,6 +146,7 @@ func (f Fleet) DecodedKeys() ([][]byte, error) {
 func (c *Config) Hash() string {
 	shared := *c
 	shared.Server.Listen, shared.Server.AdminListen, shared.Fleet = "", "", Fleet{}
+	shared.Server.TLS, shared.Server.AdminTLS, shared.RateLimitService.TLS = ListenerTLS{}, ListenerTLS{}, ListenerTLS{}
 	text, err := shared.Show()
 	if err != nil {
 		return ""

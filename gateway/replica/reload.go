@@ -16,7 +16,6 @@ import (
 
 // reloads is how a replica follows changes of its configuration.
 type reloads struct {
-	file    string                         // watched; empty: nothing is
 	load    func() (*config.Config, error) // nil: there is nothing to read
 	metrics reloadMetrics
 	stop    chan struct{}
@@ -55,7 +54,7 @@ func (r *Replica) openReloads(opts Options, peers limiter.Fleet) error {
 	if err := series.Register(r.registry, m.successful, m.since, m.pending, m.info, versions); err != nil {
 		return fmt.Errorf("replica: metrics: %w", err)
 	}
-	r.reloads.metrics, r.reloads.file, r.reloads.load = m, opts.File, opts.Load
+	r.reloads.metrics, r.reloads.load = m, opts.Load
 	r.reloads.stop = make(chan struct{})
 	m.adopted(r.cfg.Load())
 	if opts.File != "" && opts.Load != nil {
@@ -65,13 +64,31 @@ func (r *Replica) openReloads(opts Options, peers limiter.Fleet) error {
 			w.pending = true // it has changed while this replica was starting
 		}
 		r.reloads.stopped.Go(func() {
-			w.run(r.reloads.stop, func() {
-				r.log.Info("the configuration file has changed", "file", opts.File)
-				_ = r.Reload() // it says itself what is wrong
-			}, r.lost)
+			w.run(r.reloads.stop, r.changed("the configuration file", w.file), r.lost("the configuration file", w.file))
 		})
+		r.watchTLS()
 	}
 	return nil
+}
+
+// watchTLS watches the TLS files of listeners, each for itself: what is new in one is
+// read together with the others.
+func (r *Replica) watchTLS() {
+	for _, e := range r.encrypted {
+		for _, w := range e.watches {
+			r.reloads.stopped.Go(func() {
+				w.run(r.reloads.stop, r.changed("a file of "+e.path, w.file), r.lost("a file of "+e.path, w.file))
+			})
+		}
+	}
+}
+
+// changed returns what to do when a watched file says something new.
+func (r *Replica) changed(what, file string) func() {
+	return func() {
+		r.log.Info(what+" has changed", "file", file)
+		_ = r.Reload() // it says itself what is wrong
+	}
 }
 
 // adopted tells that cfg is in force from now on.
@@ -129,12 +146,14 @@ func (r *Replica) reload() (restart []string, err error) {
 	return restart, err
 }
 
-// lost tells that the watched file cannot be read: a restart would fail.
-func (r *Replica) lost(err error) {
-	r.reloads.mu.Lock()
-	defer r.reloads.mu.Unlock()
-	r.log.Error("the configuration file cannot be read: what was in force stays", "file", r.reloads.file, "error", err)
-	r.reloads.metrics.successful.Set(0)
+// lost returns what to do when a watched file cannot be read: a restart would fail.
+func (r *Replica) lost(what, file string) func(error) {
+	return func(err error) {
+		r.reloads.mu.Lock()
+		defer r.reloads.mu.Unlock()
+		r.log.Error(what+" cannot be read: what was in force stays", "file", file, "error", err)
+		r.reloads.metrics.successful.Set(0)
+	}
 }
 
 // adopt puts next in force as far as a running replica can, and names the fields
@@ -144,12 +163,17 @@ func (r *Replica) adopt(next *config.Config) (waiting []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("replica: with what stays until a restart: %w", err)
 	}
+	adoptTLS, err := r.readTLS()
+	if err != nil {
+		return nil, err
+	}
 	limits := effective.Limiter()
 	kept, err := r.gateway.Reload(effective, limits)
 	if err != nil {
 		return nil, err
 	}
 	r.cfg.Store(effective)
+	adoptTLS()
 	r.share.SetPolicy(outageOf(limits))
 	if r.service != nil {
 		r.service.Reconfigure(meaning(effective.RateLimitService))

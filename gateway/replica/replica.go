@@ -66,6 +66,7 @@ type Replica struct {
 	batch      *batch.Service // nil without files and batches
 
 	api, admin *server
+	encrypted  []*encryption // listeners with TLS
 	failed     chan error
 	reloads    reloads
 	end        sync.Once
@@ -74,7 +75,8 @@ type Replica struct {
 // server is one listener with its HTTP server.
 type server struct {
 	http.Server
-	listener net.Listener
+	listener  net.Listener
+	encrypted bool // TLSConfig does not tell: net/http makes one for itself
 }
 
 // Start starts a replica. The error names what could not be opened; everything
@@ -255,15 +257,22 @@ func (r *Replica) openFleet(name string, incarnation uint64, build string) (limi
 
 // listen opens both listeners and serves on them.
 func (r *Replica) listen(opts Options) (err error) {
-	if r.api, err = r.newServer(opts.Listener, "server.listen", r.cfg.Load().Server.Listen, r.gateway.Handler()); err != nil {
+	c := r.cfg.Load().Server
+	if r.api, err = r.newServer(opts.Listener, "server.listen", c.Listen, r.gateway.Handler()); err != nil {
 		return err
 	}
-	if r.admin, err = r.newServer(opts.AdminListener, "server.admin_listen", r.cfg.Load().Server.AdminListen, r.gateway.Admin()); err != nil {
+	if r.admin, err = r.newServer(opts.AdminListener, "server.admin_listen", c.AdminListen, r.gateway.Admin()); err != nil {
+		return err
+	}
+	if err := r.encrypt(r.api, "server.tls", c.TLS); err != nil {
+		return err
+	}
+	if err := r.encrypt(r.admin, "server.admin_tls", c.AdminTLS); err != nil {
 		return err
 	}
 	for _, s := range []*server{r.api, r.admin} {
 		go func() {
-			if err := s.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.serve(); !errors.Is(err, http.ErrServerClosed) {
 				r.failed <- fmt.Errorf("replica: serve %s: %w", s.listener.Addr(), err)
 			}
 		}()
@@ -287,11 +296,27 @@ func (r *Replica) newServer(ln net.Listener, field, addr string, h http.Handler)
 	}}, nil
 }
 
+// serve serves until the server is closed.
+func (s *server) serve() error {
+	if s.encrypted {
+		return s.ServeTLS(s.listener, "", "") // the files are in the configuration
+	}
+	return s.Serve(s.listener)
+}
+
+// url is the base address.
+func (s *server) url() string {
+	if s.encrypted {
+		return "https://" + s.listener.Addr().String()
+	}
+	return "http://" + s.listener.Addr().String()
+}
+
 // URL is the base address of the gateway API.
-func (r *Replica) URL() string { return "http://" + r.api.listener.Addr().String() }
+func (r *Replica) URL() string { return r.api.url() }
 
 // AdminURL is the base address of the admin listener.
-func (r *Replica) AdminURL() string { return "http://" + r.admin.listener.Addr().String() }
+func (r *Replica) AdminURL() string { return r.admin.url() }
 
 // ConsoleURL is the address of this replica's console; empty if it is turned off.
 func (r *Replica) ConsoleURL() string {

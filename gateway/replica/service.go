@@ -21,8 +21,12 @@ func (r *Replica) openService() error {
 	if c.Listen == "" {
 		return nil
 	}
+	encrypted, err := r.openTLS("rate_limit_service.tls", c.TLS, "h2")
+	if err != nil {
+		return err
+	}
 	s, err := rls.New(r.limiter, rls.Options{
-		Meaning: meaning(c), Ready: r.gateway.Ready, Logger: r.log, Registerer: r.registry,
+		Meaning: meaning(c), TLS: encrypted, Ready: r.gateway.Ready, Logger: r.log, Registerer: r.registry,
 	})
 	if err != nil {
 		return err

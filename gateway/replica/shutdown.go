@@ -69,6 +69,7 @@ func (r *Replica) close(ctx context.Context) error {
 	for _, s := range []*server{r.api, r.admin} {
 		if s != nil {
 			errs = append(errs, s.Close())
+			s.listener.Close() // if it was never served on, nobody else does
 		}
 	}
 	if r.embedded != nil {

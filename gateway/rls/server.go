@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -47,6 +49,7 @@ type Options struct {
 	// Ready tells the health service whether questions can be answered; nil:
 	// always.
 	Ready      func() bool
+	TLS        *tls.Config           // nil: plain text
 	Logger     *slog.Logger          // nil: slog.Default()
 	Registerer prometheus.Registerer // nil: metrics stay private
 }
@@ -88,8 +91,12 @@ func New(l *limiter.Limiter, o Options) (*Server, error) {
 		}
 	}
 	s.Reconfigure(o.Meaning)
-	s.grpc = grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(1000),
-		grpc.ConnectionTimeout(5*time.Second), grpc.UnaryInterceptor(s.survive))
+	settings := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage), grpc.MaxConcurrentStreams(1000),
+		grpc.ConnectionTimeout(5 * time.Second), grpc.UnaryInterceptor(s.survive)}
+	if o.TLS != nil {
+		settings = append(settings, grpc.Creds(credentials.NewTLS(o.TLS)))
+	}
+	s.grpc = grpc.NewServer(settings...)
 	pb.RegisterRateLimitServiceServer(s.grpc, s)
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	s.tellHealth()
