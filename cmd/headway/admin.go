@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -23,12 +22,18 @@ const (
 )
 
 // adminFlags say which replica is asked, as they are typed.
-type adminFlags struct{ address, token string }
+type adminFlags struct {
+	address, token string
+	files          adminFiles
+}
 
 // register adds the flags to cmd. address is the default.
 func (f *adminFlags) register(cmd *cobra.Command, address string) {
 	cmd.Flags().StringVar(&f.address, "admin", address, "address of a replica's admin listener, such as "+defaultAdmin)
 	cmd.Flags().StringVar(&f.token, "admin-token", "${"+adminTokenName+"}", "variable with the admin token, as '${NAME}'")
+	cmd.Flags().StringVar(&f.files.ca, "ca", "", "PEM file with the authority of an https listener (default those of the system)")
+	cmd.Flags().StringVar(&f.files.cert, "client-cert", "", "PEM file with a certificate for a listener that asks for one")
+	cmd.Flags().StringVar(&f.files.key, "client-key", "", "PEM file with its private key")
 }
 
 // listener is the admin listener of a replica.
@@ -36,6 +41,7 @@ type listener struct {
 	base     *url.URL
 	token    string // empty: none is sent
 	variable string // where the token is from
+	client   *http.Client
 }
 
 // listener checks the flags.
@@ -48,7 +54,11 @@ func (f adminFlags) listener() (*listener, error) {
 	if name == nil {
 		return nil, UsageError{errors.New("headway: --admin-token is not like '${NAME}': a token typed here would be seen by others")}
 	}
-	l := &listener{base: base, token: os.Getenv(name[1]), variable: name[1]}
+	client, err := f.files.client(base)
+	if err != nil {
+		return nil, err
+	}
+	l := &listener{base: base, token: os.Getenv(name[1]), variable: name[1], client: client}
 	if l.token == "" && l.variable != adminTokenName { // which not every listener needs
 		return nil, UsageError{fmt.Errorf("headway: --admin-token: the variable %s is not set", l.variable)}
 	}
@@ -70,12 +80,9 @@ func (l *listener) ask(ctx context.Context, path string, body io.Reader, most in
 	if l.token != "" {
 		r.Header.Set("Authorization", "Bearer "+l.token)
 	}
-	resp, err := http.DefaultClient.Do(r)
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("connection refused: nothing listens on %s; --admin is the address of a replica's admin listener (server.admin_listen)", l.base.Host)
-	case err != nil:
-		return err
+	resp, err := l.client.Do(r)
+	if err != nil {
+		return l.unreached(err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, most))
@@ -113,6 +120,8 @@ func (l *listener) failure(path string, status int, body []byte) error {
 		return UsageError{fmt.Errorf("%w; the admin token (server.admin_token) is taken from %s, %s; --admin-token names another variable", err, l.variable, state)}
 	case code == "foreign_host":
 		return UsageError{err}
+	case wantsTLS(status, body):
+		return UsageError{fmt.Errorf("headway: %s speaks TLS: write --admin https://%s", l.base.Host, l.base.Host)}
 	}
 	hint := fmt.Sprintf("is --admin (%s) the admin listener of a replica (server.admin_listen)", l.base.Host)
 	if path != "explain" {

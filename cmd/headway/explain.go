@@ -52,7 +52,8 @@ answers, with what its buckets, lines, agents and providers have now.
 
 --key is the id of an API key, or '${NAME}' for the key itself in a variable; it
 is never printed. The admin token is in ` + adminTokenName + `, or in another
-variable that --admin-token names as '${NAME}'.
+variable that --admin-token names as '${NAME}'. --ca names the authority of a listener
+with TLS, --client-cert and --client-key a certificate where it asks for one.
 
 --path is that of the request as clients send it: also of a workspace, project or
 agent, of a turn, or of the Batch API. Limits of clients are those of each address,
@@ -112,6 +113,8 @@ func (f *explainFlags) read(stdin io.Reader) error {
 	switch {
 	case f.file != "" && f.admin.address != "":
 		return UsageError{errors.New("headway: give --config or --admin, not both")}
+	case f.admin.address == "" && f.admin.files != (adminFiles{}):
+		return UsageError{errors.New("headway: --ca, --client-cert and --client-key are for a replica's listener: name it with --admin")}
 	case f.promptFile != "" && f.question.Tokens != 0:
 		return UsageError{errors.New("headway: give --prompt-file or --tokens, not both")}
 	case f.question.Tokens < 0:

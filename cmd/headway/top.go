@@ -34,9 +34,11 @@ It is what the console shows, for terminals. Ctrl-C ends it.
 On a terminal the view is drawn in place each second; without one, a frame is
 written each second. NO_COLOR takes the colours away. The admin token, if the
 listener asks for one, is in ` + adminTokenName + `, or in another variable that
---admin-token names as '${NAME}'.`,
+--admin-token names as '${NAME}'. --ca names the authority of a listener with TLS,
+--client-cert and --client-key a certificate where it asks for one.`,
 		Example: `  headway top
-  headway top --once --admin http://10.0.0.7:9090`,
+  headway top --once --admin http://10.0.0.7:9090
+  headway top --admin https://gateway.example.com:9090 --ca /etc/headway/ca.pem`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			replica, err := admin.listener()
