@@ -8,12 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headway-limiter/headway/gateway/certtest"
 	"github.com/headway-limiter/headway/gateway/config"
 )
 
 // environment has what the files refer to without a default.
 var environment = map[string]string{
-	"MY_KEY": "sk-me", "TRIAL_KEY": "sk-trial", "PARTNER_KEY": "sk-partner",
+	"MY_KEY": "sk-me", "ADMIN_TOKEN": "token", "TRIAL_KEY": "sk-trial", "PARTNER_KEY": "sk-partner",
 	"OPENAI_API_KEY": "sk-upstream", "FALLBACK_API_KEY": "sk-fallback", "REDIS_ADDRESS": "redis:6379", "REDIS_PASSWORD": "secret", "REDIS_CA_FILE": "redis-sentinel.yaml", "POD_IP": "10.1.2.3",
 	"GOSSIP_KEY": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
 
@@ -30,6 +31,11 @@ func TestExamplesLoadWithoutWarnings(t *testing.T) {
 	for name, value := range environment {
 		t.Setenv(name, value)
 	}
+	a := certtest.New(t, "authority")
+	a.Issue("gateway")
+	t.Setenv("TLS_CERT", a.Path("gateway.pem"))
+	t.Setenv("TLS_KEY", a.Path("gateway.key"))
+	t.Setenv("TLS_CLIENT_CA", a.Path("authority.pem"))
 	for _, file := range append(files, filepath.Join("..", "fleet", "headway.yaml")) {
 		cfg, err := config.Load(file)
 		if err != nil {

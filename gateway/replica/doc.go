@@ -27,4 +27,13 @@
 // new hash. Whatever fails before that leaves everything as it was. There is no
 // instant at which all replicas change: buckets settle what that means (package
 // memstore).
+//
+// # TLS
+//
+// The files of listeners with TLS are watched like the configuration, and read with it
+// by each reload: a certificate that is of no use is a wrong configuration, and changes
+// nothing. They are read before the gateway is changed, and put in force after, so that
+// both change or none. A handshake takes the files of that moment (GetConfigForClient);
+// a connection keeps what it was opened with. Sessions are not resumed where clients
+// have to present certificates, for a ticket would outlive the authority that vouched.
 package replica

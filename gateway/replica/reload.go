@@ -17,6 +17,7 @@ import (
 // reloads is how a replica follows changes of its configuration.
 type reloads struct {
 	load    func() (*config.Config, error) // nil: there is nothing to read
+	files   []*watch                       // with TLS of listeners, watched beside the configuration
 	metrics reloadMetrics
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -66,21 +67,13 @@ func (r *Replica) openReloads(opts Options, peers limiter.Fleet) error {
 		r.reloads.stopped.Go(func() {
 			w.run(r.reloads.stop, r.changed("the configuration file", w.file), r.lost("the configuration file", w.file))
 		})
-		r.watchTLS()
-	}
-	return nil
-}
-
-// watchTLS watches the TLS files of listeners, each for itself: what is new in one is
-// read together with the others.
-func (r *Replica) watchTLS() {
-	for _, e := range r.encrypted {
-		for _, w := range e.watches {
+		for _, w := range r.reloads.files { // what is new in one is read together with the others
 			r.reloads.stopped.Go(func() {
-				w.run(r.reloads.stop, r.changed("a file of "+e.path, w.file), r.lost("a file of "+e.path, w.file))
+				w.run(r.reloads.stop, r.changed("a TLS file", w.file), r.lost("a TLS file", w.file))
 			})
 		}
 	}
+	return nil
 }
 
 // changed returns what to do when a watched file says something new.

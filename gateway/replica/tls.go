@@ -2,6 +2,7 @@ package replica
 
 import (
 	"crypto/tls"
+	"slices"
 	"sync/atomic"
 
 	"github.com/headway-limiter/headway/gateway/config"
@@ -13,7 +14,6 @@ type encryption struct {
 	path      string // of its section in the configuration
 	files     config.ListenerTLS
 	protocols []string // by ALPN, the one that is preferred first
-	watches   []*watch // of the files, since before they were read
 	conf      atomic.Pointer[tls.Config]
 }
 
@@ -25,10 +25,10 @@ func (r *Replica) openTLS(path string, files config.ListenerTLS, protocols ...st
 	}
 	e := &encryption{path: path, files: files, protocols: protocols}
 	for _, file := range [...]string{files.Cert, files.Key, files.ClientCA} {
-		if file != "" {
+		if file != "" && !slices.ContainsFunc(r.reloads.files, func(w *watch) bool { return w.file == file }) {
 			w := &watch{file: file}
-			w.changed()
-			e.watches = append(e.watches, w)
+			w.changed() // before it is read, so that no change is missed
+			r.reloads.files = append(r.reloads.files, w)
 		}
 	}
 	conf, err := e.read()

@@ -87,7 +87,8 @@ rate_limit_service: {listen: "127.0.0.1:0", tls: {cert: DIR/grpc.pem, key: DIR/g
 	return e
 }
 
-// ServeHTTP is the upstream: an echo, a stream of two parts, and a session.
+// ServeHTTP is the upstream: an echo, a stream of two parts, one that breaks off, and a
+// session.
 func (e *encrypted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/v1/stream":
@@ -100,6 +101,10 @@ func (e *encrypted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			e.left <- struct{}{}
 		}
+	case "/v1/broken":
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
 	case "/v1/realtime":
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
@@ -175,6 +180,10 @@ func TestTLS(t *testing.T) {
 			e.wait <- struct{}{}
 			if rest, err := io.ReadAll(lines); err != nil || string(rest) != "\ndata: two\n\n" {
 				t.Errorf("the rest: %q, %v", rest, err)
+			}
+			broken := e.do(c, e.request(t.Context(), "/v1/broken", "{}"))
+			if part, err := io.ReadAll(broken.Body); err == nil || string(part) != "half" {
+				t.Errorf("an answer that breaks off ends as if it were whole: %q, %v", part, err)
 			}
 			ctx, leave := context.WithCancel(t.Context())
 			stream = e.do(c, e.request(ctx, "/v1/stream", "{}"))
