@@ -48,8 +48,6 @@ func (t ListenerTLS) read(wrong func(field, fix, format string, args ...any)) *t
 	if authorities := t.certificates("client_ca", t.ClientCA, wrong); authorities != nil {
 		conf.ClientAuth, conf.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
 		conf.ClientCAs.AppendCertsFromPEM(authorities)
-		// A ticket would let in whom an authority vouched for that has been taken out since.
-		conf.SessionTicketsDisabled = true
 	}
 	return conf
 }

@@ -34,6 +34,6 @@
 // by each reload: a certificate that is of no use is a wrong configuration, and changes
 // nothing. They are read before the gateway is changed, and put in force after, so that
 // both change or none. A handshake takes the files of that moment (GetConfigForClient);
-// a connection keeps what it was opened with. Sessions are not resumed where clients
-// have to present certificates, for a ticket would outlive the authority that vouched.
+// a connection keeps what it was opened with. A session is resumed only if the
+// authorities of that moment still vouch for its client.
 package replica

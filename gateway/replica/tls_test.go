@@ -296,6 +296,41 @@ func TestTLSOfClients(t *testing.T) {
 	}
 }
 
+// TestTLSForgetsAnAuthority: once it is taken out of client_ca, its clients are
+// refused, also those that come back with a session that they had before.
+func TestTLSForgetsAnAuthority(t *testing.T) {
+	clients, next := certtest.New(t, "clients"), certtest.New(t, "clients")
+	clients.Issue("known")
+	e := startEncrypted(t, clients.Path("clients.pem"))
+	conf := clients.Client("known")
+	conf.RootCAs, conf.ClientSessionCache = e.authority.Client("").RootCAs, tls.NewLRUClientSessionCache(0)
+	ask := func() (resumed bool, err error) {
+		tr := &http.Transport{TLSClientConfig: conf}
+		defer tr.CloseIdleConnections()
+		resp, err := (&http.Client{Transport: tr}).Do(e.request(t.Context(), "/v1/chat/completions", "{}"))
+		if err != nil {
+			return false, err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body) // behind the ticket for the next connection
+		return resp.TLS.DidResume, err
+	}
+	for i := range 2 {
+		if resumed, err := ask(); err != nil || resumed != (i > 0) {
+			t.Fatalf("connection %d: resumed %v, %v", i+1, resumed, err)
+		}
+	}
+	if err := os.Rename(next.Path("clients.pem"), clients.Path("clients.pem")); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(); err == nil {
+		t.Error("a client of an authority that is gone is served")
+	}
+}
+
 // askService asks the rate limit service something.
 func (e *encrypted) askService(transport credentials.TransportCredentials) error {
 	e.t.Helper()
