@@ -99,7 +99,7 @@ func (g *Gateway) agentStates() console.Agents {
 	for _, a := range g.agents.States() {
 		out.List = append(out.List, console.Agent{
 			Name: a.Name, Slots: a.Slots, Here: a.Held, Fleet: a.Fleet, Waiting: a.Waiting, Healthy: a.Healthy,
-			Models: a.Models, Tags: a.Tags,
+			Models: a.Models, Tags: append([]string{}, a.Tags...), // a list in JSON, also without any
 		})
 	}
 	return out

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -35,13 +36,16 @@ type Limiter struct {
 	once    sync.Once
 }
 
-// New returns a Limiter over store that advises itself from fl; nil is a fleet of
-// this replica alone. It starts one goroutine, which Close ends. The error lists
-// every mistake of cfg. The caller keeps owning store and fl and closes them after
+// New returns a Limiter over store, not nil, that advises itself from fl; nil is a
+// fleet of this replica alone. It starts one goroutine, which Close ends. The error
+// lists every mistake of cfg. The caller keeps owning store and fl and closes them after
 // the limiter.
 func New(cfg Config, store Store, fl Fleet) (*Limiter, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if store == nil {
+		return nil, errors.New("limiter: the store is nil: open one, of package memstore for a single process or redisstore for a fleet")
 	}
 	cfg = cfg.withDefaults()
 	if cfg.Logger == nil {

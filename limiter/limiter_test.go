@@ -339,6 +339,9 @@ func TestConfigNamesEveryMistake(t *testing.T) {
 	if _, err := limiter.New(cfg, nil, nil); err == nil {
 		t.Error("New took a wrong configuration")
 	}
+	if _, err := limiter.New(limiter.Config{}, nil, nil); err == nil || !strings.Contains(err.Error(), "the store is nil") {
+		t.Errorf("New without a store: %v", err)
+	}
 }
 
 // A name that is taken makes New fail, and leaves nothing behind that would make the

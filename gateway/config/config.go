@@ -90,7 +90,7 @@ type Redis struct {
 	TLS           bool          `yaml:"tls" help:"connect with TLS and verify the server's certificate"`
 	TLSFiles      TLSFiles      `yaml:"tls_files" help:"PEM files for TLS"`
 	TLSServerName string        `yaml:"tls_server_name" help:"name that the server's certificate has to be for; empty: the host of its address"`
-	Timeout       time.Duration `yaml:"timeout" help:"one budget for all store calls of an admission; past it on_outage applies"`
+	Timeout       time.Duration `yaml:"timeout" help:"one budget for all store calls of an admission; past it on_outage applies; the embedded store has 1s at least"`
 	OnOutage      string        `yaml:"on_outage" enum:"fail_closed|fail_open|local_share" help:"without a usable store: fail_closed answers 503; fail_open admits and marks the answer; local_share limits in this process, to its share of each limit"`
 	Prefetch      bool          `yaml:"prefetch" help:"take tokens of busy buckets in advance, where one tenant alone draws from them: fewer calls, same limits"`
 	DenyCache     bool          `yaml:"deny_cache" help:"refuse here, without a call, what the store has just refused, until it would pass"`

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -167,11 +168,23 @@ func (r *Replica) openStore(incarnation uint64) (err error) {
 	return err
 }
 
+// embeddedTimeout is the least that the embedded store has for an admission. It
+// cannot hang alone: where it is late, so is the whole process.
+const embeddedTimeout = time.Second
+
+// storeTimeout is the budget of an admission.
+func storeTimeout(c config.Redis) time.Duration {
+	if c.Mode == config.ModeEmbedded {
+		return max(c.Timeout, embeddedTimeout)
+	}
+	return c.Timeout
+}
+
 // storeOptions are what the configuration says of Redis. To the store, the one
 // inside this process is a server like any other.
 func storeOptions(cfg *config.Config) redisstore.Options {
 	c := cfg.Redis
-	o := redisstore.Options{Layout: redisstore.Layout(c.Layout), Timeout: c.Timeout, LeaseTTL: cfg.RateLimiting.LeaseTTL}
+	o := redisstore.Options{Layout: redisstore.Layout(c.Layout), Timeout: storeTimeout(c), LeaseTTL: cfg.RateLimiting.LeaseTTL}
 	if c.Mode == config.ModeEmbedded {
 		return o
 	}
@@ -220,7 +233,7 @@ func outageOf(limits limiter.Config) localshare.Policy {
 func (r *Replica) openNear() (err error) {
 	c := r.cfg.Load().Redis
 	r.near, err = near.New(r.share, r.share.Divisor, near.Options{
-		DenyCache: c.DenyCache, Prefetch: c.Prefetch, Budget: c.Timeout, Registerer: r.registry,
+		DenyCache: c.DenyCache, Prefetch: c.Prefetch, Budget: storeTimeout(c), Registerer: r.registry,
 	})
 	return err
 }

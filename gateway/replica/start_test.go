@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headway-limiter/headway/gateway/config"
 	"github.com/headway-limiter/headway/limiter/storetest/redisproc"
@@ -79,5 +80,22 @@ routes: [{path: "/*", upstream: u}]
 				t.Errorf("the log names no slots, or not %q:\n%s", c.why, text)
 			}
 		})
+	}
+}
+
+// TestEmbeddedStoreIsGivenTime: it runs scripts in this process, and the first of a
+// busy machine took longer than the 50 ms that a server has by default.
+func TestEmbeddedStoreIsGivenTime(t *testing.T) {
+	for _, c := range []struct {
+		redis config.Redis
+		want  time.Duration
+	}{
+		{config.Redis{Mode: config.ModeEmbedded, Timeout: 50 * time.Millisecond}, time.Second},
+		{config.Redis{Mode: config.ModeEmbedded, Timeout: 2 * time.Second}, 2 * time.Second},
+		{config.Redis{Mode: config.ModeStandalone, Timeout: 50 * time.Millisecond}, 50 * time.Millisecond},
+	} {
+		if got := storeTimeout(c.redis); got != c.want {
+			t.Errorf("%s with %v: %v, want %v", c.redis.Mode, c.redis.Timeout, got, c.want)
+		}
 	}
 }
