@@ -54,6 +54,9 @@ type Importer struct {
 	// Missing and Doubled are jobs without a result, and results too many.
 	Missing int `json:"missing"`
 	Doubled int `json:"doubled"`
+	// NotMeasured are the keys of figures that there was nothing to measure by: what
+	// they hold means nothing.
+	NotMeasured []string `json:"not_measured,omitempty"`
 }
 
 // Work is what one tenant has to do.
@@ -134,6 +137,13 @@ func (l ImporterLoad) Run(ctx context.Context, p *Provider) (Importer, error) {
 	return r, nil
 }
 
+// missing notes the keys of figures that there was nothing to measure by, if so.
+func (r *Importer) missing(nothing bool, keys ...string) {
+	if nothing {
+		r.NotMeasured = append(r.NotMeasured, keys...)
+	}
+}
+
 // settle waits until the provider has nothing to do, so that parts do not mix.
 func (l ImporterLoad) settle(ctx context.Context, p *Provider) error {
 	for end := time.Now().Add(l.SettleWithin); p.Ledger().Snapshot().Total.InFlight > 0; {
@@ -195,6 +205,7 @@ func (l ImporterLoad) interleave(ctx context.Context, p *Provider, r *Importer) 
 	few.Wait()
 	r.Missing, r.Doubled = r.Missing+besides.Missing, r.Doubled+besides.Doubled
 	r.Positions = positions(after(p.Ledger().Starts(), begin), came, fewTenant)
+	r.missing(len(r.Positions) == 0, keyPositions)
 	return cmp.Or(err, first)
 }
 
@@ -211,6 +222,7 @@ func (l ImporterLoad) side(ctx context.Context, p *Provider, r *Importer, a, b W
 func (l ImporterLoad) tokens(ctx context.Context, p *Provider, r *Importer) error {
 	large, small, err := l.side(ctx, p, r, Work{thousandTenant, l.Thousand, 1000, false}, Work{hundredTenant, 10 * l.Thousand, 100, false})
 	r.TokenRatio = ratioOf(1000*large, 100*small)
+	r.missing(small == 0, keyTokens)
 	return err
 }
 
@@ -218,6 +230,7 @@ func (l ImporterLoad) tokens(ctx context.Context, p *Provider, r *Importer) erro
 func (l ImporterLoad) weights(ctx context.Context, p *Provider, r *Importer) error {
 	one, three, err := l.side(ctx, p, r, Work{weightOneTenant, l.Weighted, l.JobTokens, false}, Work{weightThreeTenant, l.Weighted, l.JobTokens, false})
 	r.WeightRatio = ratioOf(three, one)
+	r.missing(one == 0, keyWeights)
 	return err
 }
 
@@ -252,6 +265,10 @@ func (l ImporterLoad) importer(ctx context.Context, p *Provider, r *Importer) er
 	r.InteractiveRefused = round(float64(beside.refused)/math.Max(1, float64(beside.asked)), 4)
 	r.Provider429PerMin = round(float64(s.Refused)/(s.ElapsedS/60), 2)
 	r.Utilisation = round(float64(len(starts))/(took*float64(l.Quota.Limit)/l.Quota.Per.Seconds()), 3)
+	r.missing(r.SmallWithin == 0, keySmall)
+	r.missing(len(alone.took) == 0 || len(beside.took) == 0, keyInteractive)
+	r.missing(beside.asked == 0, keyRefused)
+	r.missing(!slices.ContainsFunc(p.Ledger().Starts(), batchStart), keyLeft)
 	return err
 }
 
@@ -350,7 +367,7 @@ func ratioOf(a, b int64) float64 {
 func (l ImporterLoad) smallWithin(starts []Arrival) float64 {
 	batch, last, small := 0, 0, 0
 	for _, s := range starts {
-		if s.Tenant == InteractiveTenant {
+		if !batchStart(s) {
 			continue
 		}
 		if batch++; strings.HasPrefix(s.Tenant, "small-") {
@@ -360,13 +377,15 @@ func (l ImporterLoad) smallWithin(starts []Arrival) float64 {
 	return float64(last*l.Small) / math.Max(1, float64(small*(l.Small+1)))
 }
 
-// lowestLeft is the least that a batch start left of the quota.
+// lowestLeft is the least that a batch start left of the quota; 1 without any.
 func lowestLeft(starts []Arrival) float64 {
 	least := 1.0
 	for _, s := range starts {
-		if s.Tenant != InteractiveTenant {
+		if batchStart(s) {
 			least = min(least, s.Left)
 		}
 	}
 	return least
 }
+
+func batchStart(s Arrival) bool { return s.Tenant != InteractiveTenant }

@@ -155,6 +155,36 @@ func TestImporterJudges(t *testing.T) {
 	})
 }
 
+// TestImporterSaysWhatItDidNotMeasure: a figure of nothing is no goal met.
+func TestImporterSaysWhatItDidNotMeasure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quota := QuotaRate{600, 6 * time.Second}
+		p, err := NewProvider(ProviderConfig{Seed: 1, Quota: QuotaConfig{Requests: quota}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := ImporterLoad{
+			Path: "test", Replicas: 1, Quota: quota, Seed: 1, Jobs: 5, Small: 2, Each: 1, Alone: time.Second, SettleWithin: time.Second,
+			Ask:    func(context.Context, int) int { return 0 }, // nobody answers
+			Submit: func(_ context.Context, w Work, handed func()) (int, int, error) { handed(); return w.Jobs, 0, nil },
+		}
+		r, err := l.Run(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, g := range r.Goals() {
+			measured := i >= 7 // the provider's refusals, and results
+			if g.Measured != measured || g.Holds != measured || (g.Got == "not measured") == measured {
+				t.Errorf("%+v, want it to be measured: %v", g, measured)
+			}
+		}
+		var text strings.Builder
+		if err := r.WriteMarkdown(&text); err != nil || !strings.Contains(text.String(), "| small tenants done, by equal turns | <= 1.1 | not measured | – |") {
+			t.Errorf("%v: %s", err, &text)
+		}
+	})
+}
+
 func TestPositionsAndShares(t *testing.T) {
 	var starts []Arrival
 	for i, name := range strings.Fields("a a b a b a a b a") {

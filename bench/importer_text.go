@@ -5,13 +5,28 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 )
 
-// Goal is one thing that a run has to show.
+// Goal is one thing that a run has to show. Holds is false of what was not measured.
 type Goal struct {
 	What, Want, Got string
-	Holds           bool
+	Measured, Holds bool
 }
+
+// Keys of figures that a run may have nothing to measure by, as in Importer.
+const (
+	keyPositions   = "interleave_positions"
+	keySmall       = "small_within"
+	keyTokens      = "token_ratio"
+	keyWeights     = "weight_ratio"
+	keyInteractive = "interactive_p99_ratio"
+	keyRefused     = "interactive_refused_ratio"
+	keyLeft        = "lowest_left"
+	// These always are.
+	key429s = "provider_429_per_min"
+	keyJobs = "missing"
+)
 
 // lateReserve is how far below the reserve a batch start may find the quota because
 // interactive requests overtook it on the way, as a part of the limit.
@@ -24,17 +39,34 @@ func (r Importer) Goals() []Goal {
 	if r.Path == "durable" {
 		want, turns = "within 6 places", together
 	}
-	return []Goal{
-		{"three jobs behind a backlog", want, got("%v", r.Positions), turns(r.Positions)},
-		{"small tenants done, by equal turns", "<= 1.1", got("%.3f", r.SmallWithin), r.SmallWithin <= 1.1},
-		{"tokens of 1,000- by 100-token jobs", "1 +- 0.02", got("%.4f", r.TokenRatio), math.Abs(r.TokenRatio-1) <= 0.02},
-		{"weight 3 by weight 1", "3 +- 0.15", got("%.4f", r.WeightRatio), math.Abs(r.WeightRatio-3) <= 0.15},
-		{"interactive p99 with by without batch", "<= 1.1", got("%.3f (%.0f by %.0f ms)", r.InteractiveRatio, r.InteractiveP99, r.InteractiveAlone), r.InteractiveRatio <= 1.1},
-		{"interactive refused", "<= 0.01", got("%.4f", r.InteractiveRefused), r.InteractiveRefused <= 0.01},
-		{"least left of the quota by batch", got(">= %.2f", r.Reserve), got("%.4f", r.LowestLeft), r.LowestLeft >= r.Reserve-lateReserve},
-		{"429s of the provider per minute", "<= 2.5", got("%.2f", r.Provider429PerMin), r.Provider429PerMin <= 2.5},
-		{"jobs without, results too many", "0, 0", got("%d, %d", r.Missing, r.Doubled), r.Missing == 0 && r.Doubled == 0},
+	goal := func(key, what, want, got string, holds bool) Goal {
+		if slices.Contains(r.NotMeasured, key) {
+			return Goal{What: what, Want: want, Got: "not measured"}
+		}
+		return Goal{What: what, Want: want, Got: got, Measured: true, Holds: holds}
 	}
+	return []Goal{
+		goal(keyPositions, "three jobs behind a backlog", want, got("%v", r.Positions), turns(r.Positions)),
+		goal(keySmall, "small tenants done, by equal turns", "<= 1.1", got("%.3f", r.SmallWithin), r.SmallWithin <= 1.1),
+		goal(keyTokens, "tokens of 1,000- by 100-token jobs", "1 +- 0.02", got("%.4f", r.TokenRatio), math.Abs(r.TokenRatio-1) <= 0.02),
+		goal(keyWeights, "weight 3 by weight 1", "3 +- 0.15", got("%.4f", r.WeightRatio), math.Abs(r.WeightRatio-3) <= 0.15),
+		goal(keyInteractive, "interactive p99 with by without batch", "<= 1.1", got("%.3f (%.0f by %.0f ms)", r.InteractiveRatio, r.InteractiveP99, r.InteractiveAlone), r.InteractiveRatio <= 1.1),
+		goal(keyRefused, "interactive refused", "<= 0.01", got("%.4f", r.InteractiveRefused), r.InteractiveRefused <= 0.01),
+		goal(keyLeft, "least left of the quota by batch", got(">= %.2f", r.Reserve), got("%.4f", r.LowestLeft), r.LowestLeft >= r.Reserve-lateReserve),
+		goal(key429s, "429s of the provider per minute", "<= 2.5", got("%.2f", r.Provider429PerMin), r.Provider429PerMin <= 2.5),
+		goal(keyJobs, "jobs without, results too many", "0, 0", got("%d, %d", r.Missing, r.Doubled), r.Missing == 0 && r.Doubled == 0),
+	}
+}
+
+// holds is the last cell of the goal's row.
+func (g Goal) holds() string {
+	switch {
+	case !g.Measured:
+		return "–"
+	case g.Holds:
+		return "yes"
+	}
+	return "**no**"
 }
 
 // alternate reports whether a tenant's starts were every second one. Two starts may be
@@ -65,7 +97,7 @@ func (r Importer) WriteMarkdown(w io.Writer) error {
 	text := fmt.Sprintf("%d jobs and %d small tenants over %d replicas, path %s: %.0f s, utilisation %.3f\n\n| what | goal | measured | holds |\n|---|---|---|---|\n",
 		r.Jobs, r.Small, r.Replicas, r.Path, r.Seconds, r.Utilisation)
 	for _, g := range r.Goals() {
-		text += fmt.Sprintf("| %s | %s | %s | %s |\n", g.What, g.Want, g.Got, map[bool]string{true: "yes", false: "**no**"}[g.Holds])
+		text += fmt.Sprintf("| %s | %s | %s | %s |\n", g.What, g.Want, g.Got, g.holds())
 	}
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("bench: write report: %w", err)
