@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,9 +102,6 @@ func (d *decoder) failed(path string) bool {
 	})
 }
 
-// yamlLine finds the line in the parser's own messages.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
-
 // document parses the text to the node of its one document, nil if it is
 // empty; false if it is not YAML.
 func (d *decoder) document(data []byte) (*yaml.Node, bool) {
@@ -114,13 +110,7 @@ func (d *decoder) document(data []byte) (*yaml.Node, bool) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, true
 	} else if err != nil {
-		// The parser tells the line in its text alone.
-		m := yamlLine.FindStringSubmatch(err.Error())
-		if m == nil {
-			m = []string{"", "", err.Error()}
-		}
-		line, _ := strconv.Atoi(m[1])
-		d.wrong(&yaml.Node{Line: line}, "", "check indentation, colons and quotes near this line", "this is not YAML: %s", m[2])
+		d.problems = append(d.problems, notYAML(err, data))
 		return nil, false
 	}
 	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
@@ -270,7 +260,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 	}
 	text, err := expand(n.Value, d.env)
 	if err != nil {
-		d.wrong(n, path, "write ${NAME} for a variable that is set, or ${NAME:-default}", "%v", err)
+		d.wrong(n, path, fixReference(err), "%v", err)
 		return
 	}
 	if text == "" && path == "server.admin_token" && required(n.Value) {

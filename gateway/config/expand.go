@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -83,9 +84,23 @@ func reference(body string, env func(string) (string, bool), depth int) (string,
 	case hasFallback && value == "":
 		return expandDepth(fallback, env, depth+1)
 	case !set:
-		return "", fmt.Errorf("environment variable %s is not set", name)
+		return "", unset(name)
 	}
 	return value, nil
+}
+
+// unset names a variable that a reference without a default needs.
+type unset string
+
+// Error implements error.
+func (u unset) Error() string { return "environment variable " + string(u) + " is not set" }
+
+// fixReference says what to do about an error of expand.
+func fixReference(err error) string {
+	if name := unset(""); errors.As(err, &name) {
+		return fmt.Sprintf("export %s=..., or write ${%s:-default}", string(name), string(name))
+	}
+	return "write ${NAME} for a variable that is set, or ${NAME:-default}"
 }
 
 // required reports whether text refers to a variable and does not say what holds
