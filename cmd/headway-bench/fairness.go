@@ -133,6 +133,10 @@ func (f *fairnessFlags) scopes() []string {
 // options reads what was typed; the error names every mistake.
 func (f *fairnessFlags) options(name string, scopes []string) (o stage.Options, err error) {
 	s, err := bench.FindScenario(name)
+	known := err == nil // or what was typed cannot be held against it
+	if !known {
+		err = fmt.Errorf("%w; run also has %s and %s", err, bench.PacedScenario, bench.ImporterScenario)
+	}
 	errs := []error{err}
 	wrong := func(bad bool, format string, args ...any) {
 		if bad {
@@ -163,14 +167,11 @@ func (f *fairnessFlags) options(name string, scopes []string) (o stage.Options, 
 	wrong(f.replicas == 1 && (s.Has(bench.Leave) || s.Has(bench.GossipCut) || s.Has(bench.Crash)), "--replicas 1: %s needs others that stay", s.Name)
 	wrong(f.tenants < 0 || f.tenants > 100_000, "--tenants %d is not in 0..100000", f.tenants)
 	wrong(f.limit < 0, "--limit %d is negative", f.limit)
-	wrong(o.Measured < time.Second || o.Measured%time.Second != 0, "--duration %v is not a number of whole seconds", f.duration)
+	wrong(known && o.Measured < time.Second || o.Measured%time.Second != 0, "--duration %v is not a number of whole seconds", f.duration)
 	wrong(o.Warm < 0 || o.Warm%time.Second != 0, "--warm-up %v is not a number of whole seconds", f.warm)
-	wrong(f.processes && f.redis == "embedded" && !s.OwnsRedis(), "--processes needs --redis HOST:PORT: the embedded store is in this process")
-	wrong(f.headway != "" && !f.processes && !s.NeedsProcesses(), "--headway has no effect without --processes")
-	for _, text := range f.asserts {
-		_, err := parseAssertion(text)
-		errs = append(errs, err)
-	}
+	wrong(known && f.processes && f.redis == "embedded" && !s.OwnsRedis(), "--processes needs --redis HOST:PORT: the embedded store is in this process")
+	wrong(known && f.headway != "" && !f.processes && !s.NeedsProcesses(), "--headway has no effect without --processes")
+	errs = append(errs, f.assertable(scopes, &bench.Run{}))
 	return o, errors.Join(errs...)
 }
 

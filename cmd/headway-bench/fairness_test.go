@@ -27,6 +27,14 @@ func TestFairnessUsage(t *testing.T) {
 		"compare join-leave --replicas 1":                                "others that stay",
 		"compare even --assert exact.jain":                               "exact.jain>=0.99",
 		"run even --assert jain>=1":                                      "exact.jain>=0.99",
+		"compare even --assert exact.jane>=0.99":                         `no number "jane"; there is jain, jain_1s_p10, jain_cost`,
+		"run even --assert exact.scope>=1":                               `no number "scope"; there is s`,
+		"run even --assert exact.Jain>=1":                                "there is all_calls_per_grant, ",
+		"run even --scope exact --assert replica.jain>=1":                `scope "replica" is not run; there is exact`,
+		"run provider-429 --assert exact.utilisation>=1":                 "there is headway, naive",
+		"run provider-429 --assert headway.p99<=1":                       "there is per_s, provider_429_per_min",
+		"run importer --assert durable.small_within<=1":                  "there is held",
+		"run importer --path durable --assert durable.small<=1":          "there is small_tenants, small_within",
 		"compare even --no-such-flag":                                    "no-such-flag",
 		"run provider-429 --replicas 0":                                  "--replicas 0",
 		"run provider-429 --late 2:1s":                                   "share 2",
@@ -44,6 +52,25 @@ func TestFairnessUsage(t *testing.T) {
 		}
 		if !strings.Contains(stderr.String(), says) || stdout.Len() > 0 {
 			t.Errorf("%q: stderr %q does not say %q, or stdout is not empty: %q", args, &stderr, says, &stdout)
+		}
+	}
+}
+
+// TestUnknownScenario: the error names all that there are, and nothing that only
+// follows from it.
+func TestUnknownScenario(t *testing.T) {
+	var stderr bytes.Buffer
+	if got := run(t.Context(), []string{"run", "nosuch", "--processes", "--headway", "x"}, &bytes.Buffer{}, &stderr); got != exitUsage {
+		t.Errorf("exit %d", got)
+	}
+	for _, name := range []string{"heavyall", "redis-hang", bench.PacedScenario, bench.ImporterScenario} {
+		if !strings.Contains(stderr.String(), name) {
+			t.Errorf("%s does not name %s", &stderr, name)
+		}
+	}
+	for _, flag := range []string{"--duration", "--processes", "--headway"} {
+		if strings.Contains(stderr.String(), flag+" ") {
+			t.Errorf("%s complains of %s", &stderr, flag)
 		}
 	}
 }
@@ -112,5 +139,19 @@ func TestAssertions(t *testing.T) {
 		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
+	}
+}
+
+func TestAssertionsOfWhatWasNotMeasured(t *testing.T) {
+	r := bench.Importer{Path: "held", NotMeasured: []string{"small_within", "interleave_positions"}}
+	for _, text := range []string{"held.small_within<=1.1", "held.small_within>=0"} {
+		f := fairnessFlags{asserts: []string{text}}
+		if err := f.hold([]scoped{{r.Path, r}}); err == nil || !strings.Contains(err.Error(), "not measured") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	f := fairnessFlags{asserts: []string{"held.missing<=0"}}
+	if err := f.hold([]scoped{{r.Path, r}}); err != nil {
+		t.Error(err)
 	}
 }

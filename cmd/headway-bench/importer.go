@@ -25,8 +25,9 @@ path.
 // importerOptions reads what was typed; the error names every mistake.
 func (f *fairnessFlags) importerOptions() (o stage.ImporterOptions, err error) {
 	o = stage.ImporterOptions{Path: f.path, Replicas: f.replicas, Quick: f.quick, Seed: f.seed}
-	var errs [2]error
+	var errs [3]error
 	o.Redis, errs[0] = f.fleet()
+	errs[2] = f.assertable([]string{o.Path}, bench.Importer{})
 	if o.Path != stage.PathHeld && o.Path != stage.PathDurable {
 		errs[1] = fmt.Errorf("--path %q is not %s or %s", o.Path, stage.PathHeld, stage.PathDurable)
 	}

@@ -36,8 +36,9 @@ func (f *fairnessFlags) pacedOptions() (o stage.PacedOptions, err error) {
 		Replicas: f.replicas, Seed: f.seed,
 		Warm: cmp.Or(f.warm, pacedWarm), Measured: cmp.Or(f.duration, pacedMeasured),
 	}
-	var errs [2]error
+	var errs [3]error
 	o.Redis, errs[0] = f.fleet()
+	errs[2] = f.assertable([]string{"headway", "naive"}, bench.Paced{})
 	if f.late != "" {
 		o.Late, errs[1] = bench.ParseLate(f.late)
 	}
@@ -45,8 +46,7 @@ func (f *fairnessFlags) pacedOptions() (o stage.PacedOptions, err error) {
 }
 
 // fleet reads what runs that are no fairness scenarios take in common: how many
-// replicas, on which store (empty: an embedded one), and what is to hold. The error
-// names every mistake.
+// replicas, and on which store (empty: an embedded one). The error names every mistake.
 func (f *fairnessFlags) fleet() (redis string, err error) {
 	var errs []error
 	if f.replicas < 1 || f.replicas > maxReplicas {
@@ -56,10 +56,6 @@ func (f *fairnessFlags) fleet() (redis string, err error) {
 		redis = f.redis
 	} else if f.processes {
 		errs = append(errs, errors.New("--processes needs --redis HOST:PORT: the embedded store is in this process"))
-	}
-	for _, text := range f.asserts {
-		_, err := parseAssertion(text)
-		errs = append(errs, err)
 	}
 	return redis, errors.Join(errs...)
 }
