@@ -118,7 +118,7 @@ func conditions(runs []*Run) string {
 		text += fmt.Sprintf("; other programs used up to %.1f of %g CPUs", others, runs[0].Load.CPUs)
 	}
 	if late > lateBound {
-		text += fmt.Sprintf(". Beyond %d ms, times say more about the machine than about the fleet", lateBound)
+		text += fmt.Sprintf(". Beyond %d ms (*), times say more about the machine than about the fleet", lateBound)
 	}
 	return text
 }

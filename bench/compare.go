@@ -34,7 +34,12 @@ var rows = []row{
 	{"worst and best share", func(r *Run) string { return fmt.Sprintf("%.2f, %.2f", r.WorstShare, r.BestShare) }},
 	{"tenants below 0.9 of their share", func(r *Run) string { return fmt.Sprint(r.Starved) }},
 	{"utilisation", func(r *Run) string { return fmt.Sprintf("%.3f", r.Utilisation) }},
-	{"small tenants, p50 / p99", func(r *Run) string { return wait(r.SmallP50MS, r) + " / " + wait(r.SmallP99MS, r) }},
+	{"small tenants, p50 / p99", func(r *Run) string {
+		if r.SmallWaits == 0 {
+			return "–"
+		}
+		return Millis(r.SmallP50MS) + " / " + Millis(r.SmallP99MS) + mark(r.DriverLateP99MS)
+	}},
 	{"script calls per grant", func(r *Run) string { return fmt.Sprintf("%.2f", r.CallsPerGrant) }},
 	{"waits within ±50 % of the estimate", func(r *Run) string {
 		if r.EtaWaits == 0 {
@@ -42,7 +47,7 @@ var rows = []row{
 		}
 		return Percent(r.EtaWithin50pct)
 	}},
-	{"worst second against the limit", func(r *Run) string { return fmt.Sprintf("%.3f", r.OverAdmissionRatio) }},
+	{"worst second against the limit", func(r *Run) string { return worst(r.OverAdmissionRatio, r) }},
 }
 
 // slotRows are more of them, where requests in flight are capped.
@@ -52,12 +57,15 @@ var slotRows = []row{
 	{"longest answer, in leases", func(r *Run) string { return fmt.Sprintf("%.1f", r.Slots.TTLs) }},
 }
 
-// wait writes a wait of small tenants, where there are any.
-func wait(ms float64, r *Run) string {
-	if r.SmallWaits == 0 {
-		return "–"
+// worst writes what the worst second had of the limit. Beyond 1 it is marked if the
+// driver was late: a machine that is busy can hold requests up on their way from the
+// replicas, and let them reach the provider together.
+func worst(ratio float64, r *Run) string {
+	text := fmt.Sprintf("%.3f", ratio)
+	if ratio > 1 {
+		text += mark(r.DriverLateP99MS)
 	}
-	return Millis(ms)
+	return text
 }
 
 // table is the figures as cells: a column for every scope.
@@ -216,7 +224,7 @@ func (c Comparison) faultTable() [][]string {
 		for _, f := range r.Faults {
 			cells = append(cells, []string{
 				r.Scope, f.Kind, fmt.Sprintf("%.1fs", f.AtS), fmt.Sprintf("%.1fs", f.ForS),
-				unlessNone(f.DetectMS), unlessNone(f.HealMS), fmt.Sprintf("%.3f", f.OverAdmissionRatio),
+				unlessNone(f.DetectMS), unlessNone(f.HealMS), worst(f.OverAdmissionRatio, r),
 			})
 		}
 	}

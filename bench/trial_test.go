@@ -164,6 +164,43 @@ func TestPageNeedsNothingFromOutside(t *testing.T) {
 	}
 }
 
+// TestComparisonMarksLateRuns: what a late machine may have done is marked, and what
+// keeps the limit is not.
+func TestComparisonMarksLateRuns(t *testing.T) {
+	c := exampleComparison()
+	for _, r := range c {
+		r.OverAdmissionRatio, r.Faults[0].OverAdmissionRatio, r.DriverLateP99MS = 1.04, 1.04, lateBound
+	}
+	late := c[1]
+	const note = "Beyond 10 ms (*), times say more"
+	for _, d := range []struct {
+		lateMS, ratio float64
+		waits, second string
+		marks         int
+	}{
+		{lateBound, 1.04, "50ms / 50ms", "1.040", 0},
+		{lateBound + 1, 1.04, "50ms / 50ms *", "1.040 *", 3},
+		{lateBound + 1, 1, "50ms / 50ms *", "1.000", 1},
+	} {
+		late.DriverLateP99MS, late.OverAdmissionRatio, late.Faults[0].OverAdmissionRatio = d.lateMS, d.ratio, d.ratio
+		var b bytes.Buffer
+		if err := c.WriteMarkdown(&b); err != nil {
+			t.Fatal(err)
+		}
+		text := b.String()
+		for _, row := range []string{
+			"| small tenants, p50 / p99 | 50ms / 50ms | " + d.waits + " |", "| worst second against the limit | 1.040 | " + d.second + " |",
+		} {
+			if !strings.Contains(text, row) {
+				t.Errorf("late by %v ms: no row %q in\n%s", d.lateMS, row, text)
+			}
+		}
+		if n := strings.Count(text, " * |"); n != d.marks || strings.Contains(text, note) != (d.marks > 0) {
+			t.Errorf("late by %v ms: %d marks, want %d, or the note is wrong:\n%s", d.lateMS, n, d.marks, text)
+		}
+	}
+}
+
 // TestPageOfNothing: a run in which nothing happened can still be drawn.
 func TestPageOfNothing(t *testing.T) {
 	r := (&Trial{Scope: "exact", Measured: time.Second, Limit: LimitReport{Requests: 1, PerS: 1}}).Run()
