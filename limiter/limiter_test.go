@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -362,30 +361,4 @@ func TestNewCanBeTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-}
-
-func ExampleLimiter() {
-	l, err := limiter.New(limiter.Config{
-		Limits: map[limiter.Dimension]limiter.Limit{
-			limiter.User: {Rule: limiter.Rule{Requests: &limiter.Rate{Limit: 1, Per: time.Minute, Burst: 1}}},
-		},
-	}, memstore.New().Replica(memstore.Options{}), fleet.Solo("example"))
-	if err != nil {
-		panic(err)
-	}
-	defer l.Close()
-	request := limiter.Request{Identities: limiter.Identities{User: limiter.Hash(limiter.User, "ada")}}
-	for range 2 {
-		grant, err := l.Admit(context.Background(), request)
-		var refusal *limiter.Refusal
-		if errors.As(err, &refusal) {
-			fmt.Println("refused:", refusal.Reason, "of", refusal.LimitType())
-			continue
-		}
-		fmt.Println("granted")
-		grant.Done(limiter.Outcome{})
-	}
-	// Output:
-	// granted
-	// refused: requests of user
 }
