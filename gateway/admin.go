@@ -31,9 +31,7 @@ func (g *Gateway) adminEdge() http.Handler {
 	for _, path := range []string{"/api/workspaces", "/api/workspaces/*", "/api/projects/*"} {
 		e.Any(path, echo.WrapHandler(http.HandlerFunc(g.adminDocuments)))
 	}
-	if g.opts.Reload != nil {
-		e.POST("/-/reload", echo.WrapHandler(g.guarded(http.HandlerFunc(g.reload))))
-	}
+	e.POST("/-/reload", echo.WrapHandler(g.guarded(http.HandlerFunc(g.reload))))
 	if g.opts.Gatherer != nil {
 		page("/metrics", g.guarded(promhttp.HandlerFor(g.opts.Gatherer, promhttp.HandlerOpts{
 			EnableOpenMetrics: true, ErrorLog: promLog{g.log},

@@ -51,7 +51,7 @@ type Options struct {
 	// are like any other.
 	Files Files
 	// Reload reads the configuration again, for POST /-/reload, and names the
-	// changed fields that wait for a restart; nil: there is no such page.
+	// changed fields that wait for a restart; nil: there is nothing to read.
 	Reload func() (restart []string, err error)
 }
 
@@ -133,7 +133,7 @@ func New(cfg *config.Config, l *limiter.Limiter, opts Options) (*Gateway, error)
 func (g *Gateway) Handler() http.Handler { return g.api }
 
 // Admin serves /metrics, /livez, /readyz, /debug/headway, /api/, unless it is
-// turned off /console/, and, with Options.Reload, /-/reload.
+// turned off /console/, and /-/reload.
 func (g *Gateway) Admin() http.Handler { return g.admin }
 
 // Drain makes readiness fail from now on and answers everyone in a wait line,

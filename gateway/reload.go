@@ -76,8 +76,12 @@ func (t *tables) closeIdle(next *tables) {
 	}
 }
 
+// noFile is the answer where there is nothing to read.
+const noFile = "there is no configuration file to read again: this replica was started without one"
+
 // reload answers POST /-/reload: the configuration is read again, and either in
-// force when the answer comes, or wrong, and the mistakes are told.
+// force when the answer comes, or wrong, and the mistakes are told. Without a file
+// that is a conflict: with how the replica was started, not with what was sent.
 func (g *Gateway) reload(w http.ResponseWriter, _ *http.Request) {
 	body := struct {
 		Reloaded bool   `json:"reloaded"`
@@ -87,7 +91,9 @@ func (g *Gateway) reload(w http.ResponseWriter, _ *http.Request) {
 	}{Reloaded: true}
 	status := http.StatusOK
 	var err error
-	if body.Restart, err = g.opts.Reload(); err != nil {
+	if g.opts.Reload == nil {
+		status, body.Reloaded, body.Error = http.StatusConflict, false, noFile
+	} else if body.Restart, err = g.opts.Reload(); err != nil {
 		status, body.Reloaded, body.Error = http.StatusUnprocessableEntity, false, err.Error()
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -130,6 +130,28 @@ func TestReloadPage(t *testing.T) {
 	})
 }
 
+// TestReloadPageWithoutAFile says that there is none, to those whom it would obey.
+func TestReloadPageWithoutAFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, "server: {admin_token: admin-secret}\n", nil)
+		for token, want := range map[string]struct {
+			status int
+			body   string
+		}{
+			"admin-secret": {409, `{"reloaded":false,"error":"there is no configuration file to read again: this replica was started without one"}`},
+			"":             {401, "invalid_admin_token"},
+		} {
+			w := httptest.NewRecorder()
+			req, _ := http.NewRequest(http.MethodPost, "http://admin.test/-/reload", nil)
+			req.Header.Set("Authorization", "Bearer "+token)
+			r.Admin().ServeHTTP(w, req)
+			if w.Code != want.status || !strings.Contains(w.Body.String(), want.body) {
+				t.Errorf("with %q: %d %s, want %d with %s", token, w.Code, w.Body, want.status, want.body)
+			}
+		}
+	})
+}
+
 // TestReloadFromElsewhere: without a token no page of another site reloads anything,
 // programs do.
 func TestReloadFromElsewhere(t *testing.T) {

@@ -126,6 +126,7 @@ func (r *Replica) reload() (restart []string, err error) {
 	r.reloads.mu.Lock()
 	defer r.reloads.mu.Unlock()
 	if r.reloads.load == nil {
+		r.log.Warn("nothing has changed", "error", errNoFile)
 		return nil, errNoFile
 	}
 	next, err := r.reloads.load()

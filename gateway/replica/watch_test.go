@@ -102,3 +102,28 @@ routes: [{path: "/*", upstream: u}]
 	}
 	storetest.Eventually(t, 20*time.Second, "it is back", is(1))
 }
+
+// TestReloadWithoutAFile: SIGHUP has no other answer than the log.
+func TestReloadWithoutAFile(t *testing.T) {
+	cfg, err := config.Parse([]byte(`
+server: {listen: "127.0.0.1:0", admin_listen: "127.0.0.1:0", drain: {delay: 0s}}
+anonymous: true
+upstreams: [{name: u, url: "http://127.0.0.1:1"}]
+routes: [{path: "/*", upstream: u}]
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log safeBuffer
+	r, err := Start(t.Context(), cfg, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Shutdown(context.Background())
+	if err := r.Reload(); err != errNoFile || !strings.Contains(log.String(), errNoFile.Error()) {
+		t.Errorf("got %v, and the log %s", err, log.String())
+	}
+	if testutil.ToFloat64(r.reloads.metrics.successful) != 1 {
+		t.Error("what it was started with counts as wrong")
+	}
+}
