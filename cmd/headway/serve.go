@@ -84,6 +84,9 @@ func serve(ctx context.Context, cfg *config.Config, path string, log *slog.Logge
 		opts.Load = func() (*config.Config, error) { return config.Load(path) }
 	}
 	r, err := replica.Start(ctx, cfg, opts)
+	if path == "" && errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w: write a "+defaultConfigFile+" with server.listen: 127.0.0.1:PORT (or server.admin_listen), and the rest as in deploy/examples/minimal.yaml", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -109,12 +112,21 @@ func serve(ctx context.Context, cfg *config.Config, path string, log *slog.Logge
 	return errors.Join(err, r.Shutdown(last))
 }
 
-// newLogger logs text for people and JSON for machines.
+// newLogger logs text for people and JSON for machines, in both durations with their
+// units.
 func newLogger(w io.Writer) *slog.Logger {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return slog.New(slog.NewTextHandler(w, nil))
 	}
-	return slog.New(slog.NewJSONHandler(w, nil))
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: withUnit}))
+}
+
+// withUnit writes durations as "1s", which would be nanoseconds in JSON.
+func withUnit(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // firstLookKey is the API key of a replica that runs without a configuration.
