@@ -139,7 +139,7 @@ func NewDriver(cfg DriverConfig) (*Driver, error) {
 		}
 		t.sizes = rand.New(rand.NewPCG(cfg.Seed, sizesStream|uint64(i)))
 		if cfg.Observe == nil {
-			t.stats.waits = newWaits()
+			t.stats.waits, t.stats.late = newWaits(), newWaits()
 		}
 		d.tenants = append(d.tenants, t)
 	}

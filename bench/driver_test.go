@@ -119,6 +119,37 @@ func TestDriverCountsLatencyFromIntendedStart(t *testing.T) {
 	})
 }
 
+// TestDriverTellsHowLateItWas: of all tenants together, and nothing in a bubble, where
+// it is always on time.
+func TestDriverTellsHowLateItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := drive(t, DriverConfig{
+			Arrivals: Fixed, Grace: time.Minute,
+			Loads:     []Load{{Tenant: "a", Weight: 1, Rate: 95}, {Tenant: "b", Weight: 1, Rate: 1}},
+			Transport: serverFunc(func(*http.Request) (*http.Response, error) { return reply(200, "{}"), nil }),
+		}, time.Second)
+		if p99, most := d.Lateness(); p99 != 0 || most != 0 || d.Stats()[0].Admitted == 0 {
+			t.Errorf("late by %v and at most %v ms, want neither", p99, most)
+		}
+		for _, late := range []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond} {
+			d.tenants[1].offer(1)
+			d.tenants[1].record(result{kind: Refused, reason: "x", late: late})
+		}
+		// The second highest of a hundred or so.
+		if p99, most := d.Lateness(); math.Abs(p99-20) > 0.5 || math.Abs(most-50) > 1 {
+			t.Errorf("late by %v and at most %v ms, want 20 and 50", p99, most)
+		}
+	})
+	d, err := NewDriver(DriverConfig{Targets: []string{"http://x"}, Loads: []Load{{Tenant: "a", Weight: 1, Rate: 1}}, Observe: func(Event) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.tenants[0].record(result{kind: Admitted, late: time.Second})
+	if p99, most := d.Lateness(); p99 != 0 || most != 0 {
+		t.Errorf("observed by somebody else it is late by %v and %v ms", p99, most)
+	}
+}
+
 func TestDriverRepeats(t *testing.T) {
 	lines := func(seed uint64) (got []string) {
 		synctest.Test(t, func(t *testing.T) {

@@ -23,6 +23,23 @@ type Report struct {
 	// Jain is the index over received/entitled of all tenants.
 	Jain               float64 `json:"jain"`
 	RedisCallsPerGrant float64 `json:"redis_calls_per_grant"`
+	// StoreTimeouts counts calls of the store that had no answer in time, Unavailable
+	// requests that were refused because it could not be asked.
+	StoreTimeouts int64 `json:"store_timeouts"`
+	Unavailable   int64 `json:"unavailable"`
+	// How much later than due requests were really sent.
+	DriverLateP99MS float64 `json:"driver_late_p99_ms"`
+	DriverLateMaxMS float64 `json:"driver_late_max_ms"`
+}
+
+// Warning says that the driver was too late for times of the run to mean much; it is
+// empty if it was not.
+func (r *Report) Warning() string {
+	if r.DriverLateP99MS <= lateBound {
+		return ""
+	}
+	return fmt.Sprintf("the driver was late by %s (p99): beyond %d ms, times say more about the machine than about the fleet",
+		Millis(r.DriverLateP99MS), lateBound)
 }
 
 // LimitReport is the shared limit that is judged.
@@ -82,7 +99,7 @@ func Judge(s Snapshot, l LimitReport, begin time.Time, tenantCap int64) JudgeRep
 	return j
 }
 
-// Share fills the tenants and the index of r: what each was entitled to given
+// Share fills the tenants, the index and Unavailable of r: what each was entitled to given
 // what it offered (by stats), and what it received (by the ledger). What is
 // divided is what was let through, not what might have been: a fleet that
 // leaves capacity unused shows that in the judge's ratio, and how fairly it
@@ -98,7 +115,9 @@ func (r *Report) Share(stats []TenantStats, s Snapshot) {
 	entitledShare, receivedShare := Fractions(entitled), Fractions(received)
 	r.Jain = round(Jain(Satisfaction(received, entitled)), 4)
 	r.Tenants = make([]TenantReport, n)
+	r.Unavailable = 0
 	for i, t := range stats {
+		r.Unavailable += t.Refused[reasonUnavailable]
 		r.Tenants[i] = TenantReport{
 			Name: t.Tenant, Weight: t.Weight, Admitted: s.Tenants[t.Tenant].Starts, Refused: t.RefusedTotal(),
 			EntitledShare: round(entitledShare[i], 4), ReceivedShare: round(receivedShare[i], 4),
@@ -128,7 +147,9 @@ func (r *Report) WriteText(w io.Writer) error {
 			r.Judge.PeakInflight, r.Judge.InflightCap, verdict(r.Judge.PeakInflight <= r.Judge.InflightCap))
 	}
 	fmt.Fprintf(&b, "fairness Jain index %.4f over received/entitled\n", r.Jain)
-	fmt.Fprintf(&b, "store    %.2f redis calls per grant\n\n", r.RedisCallsPerGrant)
+	fmt.Fprintf(&b, "store    %.2f redis calls per grant, %d without an answer in time, %d requests refused for want of it\n",
+		r.RedisCallsPerGrant, r.StoreTimeouts, r.Unavailable)
+	fmt.Fprintf(&b, "driver   late by %s (p99), %s at most\n\n", Millis(r.DriverLateP99MS), Millis(r.DriverLateMaxMS))
 	rows := [][]string{{"tenant", "weight", "entitled", "received", "admitted", "refused", "wait p50", "p99", "max"}}
 	for _, t := range r.Tenants {
 		rows = append(rows, []string{

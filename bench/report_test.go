@@ -44,10 +44,11 @@ func exampleReport() *Report {
 	r := &Report{
 		Replicas: 3, Members: []int{3, 3, 3}, Redis: "embedded", DurationS: 10,
 		Limit: LimitReport{Dimension: "model", Requests: 80, PerS: 1, Burst: 20}, RedisCallsPerGrant: 1.25,
+		StoreTimeouts: 2, DriverLateP99MS: 3.25, DriverLateMaxMS: 21,
 	}
 	r.Judge = Judge(seen, r.Limit, begin, 16)
 	r.Share([]TenantStats{
-		{Tenant: "importer", Weight: 1, Offered: 2000, Refused: map[string]int64{"tenant_queue_full": 1800, "deadline_exceeded": 1}, Wait: WaitStats{900, 1000, 1200.5, 1333}},
+		{Tenant: "importer", Weight: 1, Offered: 2000, Refused: map[string]int64{"tenant_queue_full": 1797, "deadline_exceeded": 1, reasonUnavailable: 3}, Wait: WaitStats{900, 1000, 1200.5, 1333}},
 		{Tenant: "gold", Weight: 3, Offered: 600, Wait: WaitStats{300, 400, 600, 700}},
 		{Tenant: "small-a", Weight: 1, Offered: 80, Wait: WaitStats{9.5, 40, 60, 70}},
 		{Tenant: "small-b", Weight: 1, Offered: 80, Wait: WaitStats{10, 40, 60, 12345}},
@@ -70,6 +71,17 @@ func TestReportGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "report.json", pretty.Bytes())
+}
+
+func TestReportWarnsOfALateDriver(t *testing.T) {
+	for late, want := range map[float64]string{
+		0: "", lateBound: "",
+		lateBound + 1: "the driver was late by 11ms (p99): beyond 10 ms, times say more about the machine than about the fleet",
+	} {
+		if got := (&Report{DriverLateP99MS: late}).Warning(); got != want {
+			t.Errorf("late by %v ms: %q, want %q", late, got, want)
+		}
+	}
 }
 
 func TestJudge(t *testing.T) {

@@ -49,6 +49,7 @@ type WaitStats struct {
 type tally struct {
 	counts TenantStats             // without waits
 	waits  *hdrhistogram.Histogram // nil: somebody else observes them
+	late   *hdrhistogram.Histogram // likewise
 }
 
 func newTally() tally {
@@ -79,6 +80,9 @@ func (t *tenant) record(r result) {
 	defer t.mu.Unlock()
 	c := &t.stats.counts
 	c.Outstanding--
+	if h := t.stats.late; h != nil {
+		h.RecordValue(min(r.late.Microseconds(), maxWaitMicros))
+	}
 	switch r.kind {
 	case Admitted:
 		c.Admitted++
@@ -110,6 +114,24 @@ func (t *tenant) snapshot() TenantStats {
 		}
 	}
 	return s
+}
+
+// Lateness is how much later than due the driver has sent requests so far, in
+// milliseconds: the 99th percentile and the most. It is zero where somebody else
+// observes them.
+func (d *Driver) Lateness() (p99, most float64) {
+	all := newWaits()
+	for _, t := range d.tenants {
+		t.mu.Lock()
+		if t.stats.late != nil {
+			all.Merge(t.stats.late)
+		}
+		t.mu.Unlock()
+	}
+	if all.TotalCount() == 0 {
+		return 0, 0
+	}
+	return float64(all.ValueAtPercentile(99)) / 1000, float64(all.Max()) / 1000
 }
 
 // count adds one to reason, or to "other" when there are too many reasons.

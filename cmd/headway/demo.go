@@ -153,6 +153,9 @@ func runDemo(cmd *cobra.Command, o demoOptions) error {
 	}()
 	show.until(over, load.Done())
 	report := d.report()
+	if text := report.Warning(); text != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "headway: demo:", text)
+	}
 	if !o.json && !show.live { // a live table says it already
 		if err := report.WriteText(cmd.ErrOrStderr()); err != nil {
 			return err
@@ -180,5 +183,7 @@ func (d *demo) report() *bench.Report {
 	// Calls that ask for admission. Slots given back and kept alive travel
 	// together, many in one call, and are shown apart.
 	r.RedisCallsPerGrant = math.Round(d.callsPerGrant(seen.Total.Starts).admit*1e4) / 1e4
+	r.StoreTimeouts = int64(d.calls().timeouts - d.idle.timeouts)
+	r.DriverLateP99MS, r.DriverLateMaxMS = d.driver.Lateness()
 	return r
 }

@@ -228,14 +228,15 @@ func (d *demo) storeState() string {
 	return "ok"
 }
 
-// calls counts script calls of all replicas: those that ask for admission, and
-// all of them.
-type calls struct{ admit, total float64 }
+// calls counts script calls of all replicas: those that ask for admission, all
+// of them, and those without an answer in time.
+type calls struct{ admit, total, timeouts float64 }
 
 func (d *demo) calls() (n calls) {
 	for _, r := range d.replicas {
 		n.admit += float64(r.AdmissionCalls())
 		n.total += float64(r.StoreCalls())
+		n.timeouts += float64(r.StoreTimeouts())
 	}
 	return n
 }

@@ -193,7 +193,7 @@ func TestLiveView(t *testing.T) {
 	v := &view{terminal{out: &screen, live: true, width: func() int { return 60 }}, d}
 	v.draw(v.lines())
 	first := screen.String()
-	for _, want := range []string{"members 2 2", "redis embedded ok", "importer", "entitled"} {
+	for _, want := range []string{"members 2 2", "redis embedded ok", "importer", "entitled", "driver  late 0.0ms (p99)   store timeouts "} {
 		if !strings.Contains(first, want) {
 			t.Errorf("the screen does not show %q but\n%s", want, first)
 		}
@@ -210,7 +210,7 @@ func TestLiveView(t *testing.T) {
 	v.colour = true
 	v.draw(v.lines())
 	again := screen.String()
-	if !strings.HasPrefix(again, "\x1b[10A\r"+clearBelow) || !strings.Contains(again, green+"ok"+plain) {
+	if !strings.HasPrefix(again, "\x1b[11A\r"+clearBelow) || !strings.Contains(again, green+"ok"+plain) {
 		t.Errorf("redrawn: %q", again)
 	}
 }

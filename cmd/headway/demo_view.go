@@ -101,6 +101,7 @@ func (v *view) lines() []string {
 			strings.Trim(fmt.Sprint(r.Members), "[]"), r.Redis, store, r.RedisCallsPerGrant, d.callsPerGrant(r.Judge.Admitted).total, d.waiting()),
 		fmt.Sprintf("judge   %d admitted of %.0f allowed   at most %d at once per tenant, cap %d   Jain %.3f",
 			r.Judge.Admitted, r.Judge.Allowed, r.Judge.PeakInflight, r.Judge.InflightCap, r.Jain),
+		fmt.Sprintf("driver  late %s (p99)   store timeouts %d, refused for want of it %d", v.late(r.DriverLateP99MS, r.Warning() != ""), r.StoreTimeouts, r.Unavailable),
 		"",
 	}
 	table := strings.Split(strings.TrimRight(bench.Table(v.rows(r)), "\n"), "\n")
@@ -110,6 +111,14 @@ func (v *view) lines() []string {
 		lines[i] = cut(line, v.width())
 	}
 	return lines
+}
+
+// late is how late the driver was, in red if that is too late for times to mean much.
+func (v *view) late(ms float64, tooLate bool) string {
+	if tooLate {
+		return v.paint(red, bench.Millis(ms))
+	}
+	return bench.Millis(ms)
 }
 
 // rows is the table of tenants. What has not been answered and does not run at

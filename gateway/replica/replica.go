@@ -369,6 +369,9 @@ func (r *Replica) Members() int {
 // StoreCalls counts what this replica has sent to Redis.
 func (r *Replica) StoreCalls() int64 { return int64(r.store.Calls().Total()) }
 
+// StoreTimeouts counts calls that had no answer when their callers gave up.
+func (r *Replica) StoreTimeouts() int64 { return int64(r.store.Calls().Timeouts) }
+
 // Waiting is how many requests stand in this replica's lines.
 func (r *Replica) Waiting() int { return r.limiter.Waiting() }
 

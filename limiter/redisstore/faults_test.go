@@ -40,7 +40,7 @@ func TestPhantomGrants(t *testing.T) {
 	k := oneTake(100_000, 1000)
 	storetest.Eventually(t, healing, "usable", usable(s))
 	mustAdmit(t, s, k)
-	sent := s.Calls().Admit
+	before := s.Calls()
 	server.Stop()
 	start := time.Now()
 	for i, err := range burstOf(s, 200, k) {
@@ -52,8 +52,11 @@ func TestPhantomGrants(t *testing.T) {
 	if took := time.Since(start); took > budget+healing {
 		t.Errorf("200 calls took %v, the budget of each is %v", took, budget)
 	}
-	if s.Calls().Admit == sent {
+	if s.Calls().Admit == before.Admit {
 		t.Fatal("no call was sent: this test shows nothing")
+	}
+	if s.Calls().Timeouts == before.Timeouts {
+		t.Error("no call counts as timed out")
 	}
 	server.Cont()
 	storetest.Eventually(t, healing, "usable after SIGCONT", usable(s))

@@ -17,6 +17,8 @@ type Calls struct {
 	// Decisions is how many admissions the calls of Admit were about: those that
 	// are outstanding together share a call.
 	Decisions uint64
+	// Timeouts is how many calls had no answer when their callers gave up.
+	Timeouts uint64
 }
 
 // Total is the number of all calls.
@@ -27,7 +29,7 @@ func (c Calls) Total() uint64 {
 // callCounts counts without allocation or lookup of labels.
 type callCounts struct {
 	admit, pool, settle, lease, inspect, eval, time atomic.Uint64
-	decisions                                       atomic.Uint64
+	decisions, timeouts                             atomic.Uint64
 }
 
 func (c *callCounts) of(name string) *atomic.Uint64 {
@@ -54,6 +56,7 @@ func (c *callCounts) snapshot() Calls {
 	return Calls{
 		Admit: c.admit.Load(), Pool: c.pool.Load(), Settle: c.settle.Load(), Lease: c.lease.Load(),
 		Inspect: c.inspect.Load(), Eval: c.eval.Load(), Time: c.time.Load(), Decisions: c.decisions.Load(),
+		Timeouts: c.timeouts.Load(),
 	}
 }
 
@@ -123,7 +126,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 }
 
 // failed counts one failed call.
-func (m *metrics) failed(kind string) { m.errors.WithLabelValues(kind).Inc() }
+func (m *metrics) failed(kind string) {
+	if kind == kindTimeout {
+		m.calls.timeouts.Add(1)
+	}
+	m.errors.WithLabelValues(kind).Inc()
+}
 
 // since observes the time from start on, in seconds.
 func since(o prometheus.Observer, start time.Time) { o.Observe(time.Since(start).Seconds()) }
