@@ -490,3 +490,71 @@ func TestClose(t *testing.T) {
 		slot.Free(false)
 	})
 }
+
+// halfBack is a store that answers again, but not yet who bids: that is decided here,
+// for one slot.
+type halfBack struct {
+	limiter.Store
+	mu   sync.Mutex
+	held int
+}
+
+func (h *halfBack) Turns(_ context.Context, t limiter.Turns) (limiter.TurnsVerdict, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v := limiter.TurnsVerdict{Local: len(t.Bids) > 0, Wait: limiter.Never, Bids: make([]limiter.BidVerdict, len(t.Bids))}
+	for i := range t.Bids {
+		if v.Bids[i].State, v.Wait = limiter.BidWaits, time.Millisecond; h.held == 0 {
+			h.held, v.Bids[i].State = 1, limiter.BidGranted
+		}
+	}
+	return v, nil
+}
+
+func (h *halfBack) Settle(f limiter.Settlement) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held -= len(f.Free)
+}
+
+// TestHalfBackChangesNoOrder: while calls for nobody reach the store again, and those
+// with bids are still decided here, tenants take turns as before.
+func TestHalfBackChangesNoOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set, err := New(Options{Store: &halfBack{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		set.Configure(agentsOf(1, "a"))
+		ctx, stop := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		served := map[string]int{}
+		for i := range 16 {
+			tenant := fmt.Sprint("u", i%4)
+			all.Go(func() {
+				for ctx.Err() == nil {
+					slot, err := set.Acquire(ctx, want(tenant, "a"))
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					served[tenant]++
+					mu.Unlock()
+					time.Sleep(50 * time.Millisecond)
+					slot.Free(false)
+				}
+			})
+		}
+		time.Sleep(4 * time.Second)
+		stop()
+		all.Wait()
+		for i := range 4 {
+			if n := served[fmt.Sprint("u", i)]; n < 10 || n > 30 {
+				t.Errorf("served %v, want 20 of each or nearly", served)
+				break
+			}
+		}
+	})
+}

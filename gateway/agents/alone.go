@@ -13,6 +13,7 @@ type alone struct {
 	since  time.Time
 	back   time.Time // when the store had answered again; zero: it has not
 	had    int       // slots held here when it began
+	fleet  bool      // the store has told tags since it is back
 	v      float64   // virtual time: the greatest start tag served
 	finish map[limiter.ID]float64
 }
@@ -64,25 +65,36 @@ func (s *Set) divisor() int {
 }
 
 // orderBy changes between the order of the fleet and one of this replica alone, whose
-// tags mean nothing to each other.
-func (s *Set) orderBy(a *agent, local bool, now time.Time) {
+// tags mean nothing to each other, so those of the one are forgotten with the first of
+// the other. told says that the verdict has tags: calls for nobody may reach the store
+// again while those with bids are still decided here, and change no order.
+func (s *Set) orderBy(a *agent, local, told bool, now time.Time) {
+	forget := false
 	switch {
 	case local && a.alone == nil:
 		a.alone = &alone{since: now, had: a.held}
 		s.metrics.alone.WithLabelValues(a.Name).Inc()
 		s.log.Warn("slots by shares, without the store", "agent", a.Name, "slots", a.Slots, "replicas", s.divisor(), "held", a.held)
-	case local && !a.alone.back.IsZero(): // and is out again
-		a.alone.back, a.alone.v, a.alone.finish = time.Time{}, 0, nil
-	case !local && a.alone != nil && a.alone.back.IsZero():
+		forget = true
+	case local: // still, or again
+		if a.alone.back = (time.Time{}); a.alone.fleet {
+			a.alone.fleet, a.alone.v, a.alone.finish = false, 0, nil
+			forget = true
+		}
+	case a.alone == nil:
+	case a.alone.back.IsZero():
 		a.alone.back = now
-	case !local && a.alone != nil && now.Sub(a.alone.back) > settling:
+	case now.Sub(a.alone.back) > settling:
 		s.log.Info("slots by the store again", "agent", a.Name, "after", now.Sub(a.alone.since).Round(time.Millisecond).String())
+		forget = !a.alone.fleet
 		a.alone = nil
-		return
-	default:
-		return
 	}
-	a.order.Forget()
+	if !local && told && a.alone != nil && !a.alone.fleet {
+		a.alone.fleet, forget = true, true
+	}
+	if forget {
+		a.order.Forget()
+	}
 }
 
 // mayGrowLocked reports whether this replica may hold more slots of a than when the

@@ -8,6 +8,9 @@ const (
 	failuresOut  = 3
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
+	// trialMost is for how long one request on trial keeps others out. It may be slow
+	// through no fault of the agent, as where its client sends a body byte by byte.
+	trialMost = 2 * time.Second
 )
 
 // health is what is known of an agent's. Its zero value is well.
@@ -16,12 +19,15 @@ const (
 //	  ^------------------ it is served --------------------'  |
 //	                  out for twice as long <--- it fails ----'
 //
+// A trial that takes longer than trialMost has company.
+//
 // An agent that is probed is not tried with requests: its probes bring it back.
 type health struct {
 	fails int
 	pause time.Duration
 	until time.Time // out until then, and then on trial; zero: well
 	trial bool      // a request is on trial
+	tried time.Time // when that began
 	probe bool      // it is probed
 }
 
@@ -30,13 +36,14 @@ func (h *health) out() bool { return !h.until.IsZero() }
 
 // open reports whether a request may be sent there.
 func (h *health) open(now time.Time) bool {
-	return !h.out() || !h.probe && !h.trial && !now.Before(h.until)
+	busy := h.trial && now.Sub(h.tried) < trialMost
+	return !h.out() || !h.probe && !busy && !now.Before(h.until)
 }
 
 // begin notes that a request is sent to an agent that was out, and reports whether it
 // is yet: then that request is the one on trial.
-func (h *health) begin() bool {
-	h.trial = h.out()
+func (h *health) begin(now time.Time) bool {
+	h.trial, h.tried = h.out(), now
 	return h.trial
 }
 

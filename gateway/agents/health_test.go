@@ -28,12 +28,15 @@ func TestHealth(t *testing.T) {
 		}
 		now = now.Add(want)
 		h.failed(false, now) // of one that began before
-		if !h.begin() || h.open(now) {
+		if !h.begin(now) || h.open(now) {
 			t.Fatal("more than one request is on trial")
+		}
+		if h.open(now.Add(trialMost-1)) || !h.open(now.Add(trialMost)) {
+			t.Fatalf("a trial of %v keeps others out, or a shorter one does not", trialMost)
 		}
 		h.failed(true, now)
 	}
-	if !h.open(now.Add(longestPause)) || !h.begin() || h.served(false) || !h.served(true) || h.out() {
+	if !h.open(now.Add(longestPause)) || !h.begin(now) || h.served(false) || !h.served(true) || h.out() {
 		t.Error("a trial that is served does not bring it back")
 	}
 }

@@ -131,7 +131,7 @@ func (s *Set) callOf(a *agent, bids []*waiter) limiter.Turns {
 	}
 	for i, w := range bids {
 		call.Bids[i] = limiter.Bid{Tenant: w.Tenant, Weight: w.Weight, Cost: 1, Since: a.order.Since(w.itemAt(a))}
-		if a.alone != nil && a.alone.back.IsZero() {
+		if a.alone != nil && !a.alone.fleet { // tags of here mean nothing there
 			call.Bids[i].Since = limiter.Unknown
 		}
 	}
@@ -173,7 +173,7 @@ func (s *Set) call(a *agent, call limiter.Turns, bids []*waiter, trial bool) {
 	}
 	a.freed = false
 	if err == nil {
-		s.orderBy(a, v.Local, now)
+		s.orderBy(a, v.Local, len(bids) > 0, now)
 		for i, w := range bids {
 			s.bidLocked(a, w, v, i, trial)
 		}
@@ -201,7 +201,7 @@ func (s *Set) bidLocked(a *agent, w *waiter, v limiter.TurnsVerdict, i int, tria
 		return
 	}
 	a.held++
-	trial = trial && a.health.begin()
+	trial = trial && a.health.begin(time.Now())
 	a.order.Remove(w.itemAt(a), true)
 	s.tellLocked(w, answer{slot: &Slot{set: s, agent: a, local: v.Local, since: time.Now(), trial: trial}})
 }
