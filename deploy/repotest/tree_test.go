@@ -70,6 +70,26 @@ func TestReadmeNamesEveryTarget(t *testing.T) {
 	}
 }
 
+// notForAShell matches what cannot be pasted: a program that is only in bin/, and
+// brackets around what may be left out.
+var notForAShell = regexp.MustCompile(`(?m)(?:^|[&|;(]\s*)headway(?:-bench)?\s.*|.*\s\[-.*`)
+
+func TestCommandsCanBePasted(t *testing.T) {
+	blocks := 0
+	for file, text := range treeFiles(".md") {
+		for _, block := range strings.Split(string(text), "\n```sh\n")[1:] {
+			blocks++
+			commands, _, _ := strings.Cut(block, "\n```")
+			for _, m := range notForAShell.FindAllString(commands, -1) {
+				t.Errorf("%s: %q cannot be pasted: write bin/headway, and a line for each way to call it", file, m)
+			}
+		}
+	}
+	if blocks == 0 {
+		t.Fatal("found no commands")
+	}
+}
+
 func TestChangelogLinesAreTagged(t *testing.T) {
 	line := regexp.MustCompile(`^\* \[(CHANGE|FEATURE|ENHANCEMENT|PERF|BUGFIX)\] [A-Z][^:]*: .+\.$`)
 	for i, l := range strings.Split(readFile(t, "CHANGELOG.md"), "\n") {

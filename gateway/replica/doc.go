@@ -21,7 +21,8 @@
 // [Replica.Reload] reads the configuration again; SIGHUP, POST /-/reload and a
 // change of the file call it. The file is looked at by name every 200 ms, and read
 // when it was the same twice, so that a change is in force after 200 to 400 ms,
-// whatever way it was made. One reload runs at a time: parse and check, put back
+// whatever way it was made; a file that is gone for a second is told like a wrong one,
+// until it is back. One reload runs at a time: parse and check, put back
 // what needs a restart (package config says what), check the result, then replace
 // the limiter's and the gateway's configuration, each as a whole, and tell gossip the
 // new hash. Whatever fails before that leaves everything as it was. There is no
