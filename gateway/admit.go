@@ -128,6 +128,9 @@ const unknownTokens = -1
 func (g *Gateway) admit(x *exchange, ctx context.Context, request limiter.Request) *limiter.Grant {
 	x.asked = request.Identities
 	grant, err := g.limiter.Admit(ctx, request)
+	for err != nil && x.later && x.outlasts(ctx, err) {
+		grant, err = g.limiter.Admit(ctx, request)
+	}
 	if err != nil {
 		g.decline(x, ctx, err)
 		return nil

@@ -30,6 +30,10 @@ func (g *Gateway) dispatch(x *exchange, r *http.Request, grant *limiter.Grant, j
 			if t.settles(x) {
 				continue
 			}
+			if !t.begun && t.throttled == nil && x.outlasts(r.Context(), err) {
+				t.rest = j.candidates
+				continue
+			}
 			t.ends(g, x, r, j, end, err, false)
 			return
 		}

@@ -29,8 +29,9 @@ type exchange struct {
 
 	caller   caller // once it is identified and its model known
 	patience patience
-	waited   time.Duration // for slots of agents, so far
+	waited   time.Duration // for slots of agents, and for limits of later steps, so far
 	inner    bool          // a step of a turn: our own work, not a caller's
+	later    bool          // and not the first: to refuse it would waste what was done
 
 	recent *recent            // where refusals are kept; nil: nowhere
 	asked  limiter.Identities // that admission was asked for; zero before

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -50,6 +52,34 @@ func (x *exchange) latest() time.Time {
 	}
 	return last
 }
+
+// outlasts waits until a limit that has refused x will let it pass, as err tells, and
+// reports whether it did: then ask again. Only work that has to wait rather than be
+// refused does so: batch work until its deadline, and later steps of a turn, which
+// after a refusal begins anew, for what is left of queue_timeout. On a direct path
+// nothing waits.
+func (x *exchange) outlasts(ctx context.Context, err error) bool {
+	var refusal *limiter.Refusal
+	if !x.later && !x.patience.batch || x.place.direct != "" || !errors.As(err, &refusal) || refusal.RetryAfter < 0 {
+		return false
+	}
+	wait := max(refusal.RetryAfter, leastRest)
+	if !x.patience.batch && x.waited+wait > x.cfg.Queueing.QueueTimeout || time.Now().Add(wait).After(x.latest()) {
+		return false
+	}
+	x.waited += wait
+	again := time.NewTimer(wait)
+	defer again.Stop()
+	select {
+	case <-again.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// leastRest is between two asks of who waits so.
+const leastRest = 10 * time.Millisecond
 
 // maxDeadline is the longest wait that is believed.
 const maxDeadline = 365 * 24 * time.Hour

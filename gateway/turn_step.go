@@ -71,7 +71,7 @@ func (u *run) dispatch(s *step, b stepBody, last bool) *answered {
 	}
 	r := stepRequest(u.request, len(data))
 	inner := u.x.within(w, r)
-	if u.started { // by its deadline, which is that of the start
+	if inner.later = u.started; u.started { // by its deadline, which is that of the start
 		inner.patience.until = inner.deadline
 	}
 	a.cut = cutShort(func() { u.ask(inner, r, u.asked.jobOf(s, candidates, data)) })

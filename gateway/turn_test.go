@@ -534,3 +534,67 @@ func TestTurnQueuesWhateverTheSwitch(t *testing.T) {
 		}
 	})
 }
+
+// TestTurnOutlastsLimits: a step that limits refuse after others were dispatched waits
+// until they let it pass. Who waits as long as they are told, and is refused at the
+// next step each time, would never be served.
+func TestTurnOutlastsLimits(t *testing.T) {
+	for _, limit := range []string{"per_model", "per_backend"} {
+		t.Run(limit, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &stage{hosts: map[string]http.HandlerFunc{"one.test": says("a", "b")}}
+				r := rigOf(t, `
+keys: [{id: a, key: secret-a, user: ann}]
+upstreams: [{name: one, url: "http://one.test", models: [m]}]
+routes: [{path: /v1/chat/*, upstreams: [one]}]
+queueing: {queue_timeout: 5s}
+rate_limiting: {`+limit+`: {requests: {limit: 1, per: 1s, burst: 1}}}
+turns:
+  - name: polish
+    path: /v1/turns/polish
+    steps:
+      - {name: draft, model: m, next: final}
+      - {name: final, model: m, prompt: "Polish: {{draft}}"}
+`, s.ServeHTTP)
+				for range 3 {
+					start := time.Now()
+					r.must(200, "/v1/turns/polish", ask1, as("secret-a"))
+					if d := time.Since(start); d > 1100*time.Millisecond {
+						t.Errorf("served after %v, want a second for the other step", d)
+					}
+					time.Sleep(time.Second)
+				}
+				if n := len(s.asked("one.test")); n != 6 {
+					t.Errorf("the upstream was asked %d times, want 6", n)
+				}
+				r.must(200, "/v1/turns/polish", ask1, as("secret-a"))
+				resp, _ := r.must(429, "/v1/turns/polish", ask1, as("secret-a")) // the first step is refused as ever
+				if resp.Header.Get("Retry-After") == "" {
+					t.Error("refused without Retry-After")
+				}
+			})
+		})
+	}
+}
+
+// TestBatchOutlastsBackends: batch work waits for per_backend until its deadline.
+func TestBatchOutlastsBackends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{hosts: map[string]http.HandlerFunc{"one.test": says("a")}}
+		r := rigOf(t, `
+keys: [{id: a, key: secret-a, user: ann}]
+upstreams: [{name: one, url: "http://one.test", models: [any]}]
+routes: [{path: /v1/chat/*, upstreams: [one]}]
+rate_limiting: {per_backend: {requests: {limit: 1, per: 2s, burst: 1}}}
+`, s.ServeHTTP)
+		start := time.Now()
+		for range 3 {
+			r.must(200, "/v1/chat/completions", ask1, as("secret-a"), header{"X-Headway-Priority", "batch"}, header{"X-Headway-Deadline-Ms", "20000"})
+		}
+		if d := time.Since(start); d < 4*time.Second || d > 4500*time.Millisecond {
+			t.Errorf("three were served within %v, want 4 s", d)
+		}
+		r.must(429, "/v1/chat/completions", ask1, as("secret-a"), header{"X-Headway-Priority", "batch"}, header{"X-Headway-Deadline-Ms", "1000"})
+		r.must(429, "/v1/chat/completions", ask1, as("secret-a"))
+	})
+}
