@@ -23,7 +23,9 @@ import (
 //
 // Each step is a request that the gateway makes of itself (turn_step.go): whatever
 // holds for requests, throttles, outages and the choice among upstreams, holds for
-// it. It waits for an agent whatever the workspace says, but never on a direct path.
+// it. It waits for an agent whatever the workspace says, but never on a direct path. A
+// limit that refuses the first step refuses the turn; a later step waits for it, as
+// the turn would otherwise begin anew, and spend on its first step what the later lacked.
 // All waits of one turn together are bounded by queue_timeout.
 //
 // A stream begins with the first byte of an answer to the caller, or with the first
