@@ -60,7 +60,7 @@ func (f adminFlags) listener() (*listener, error) {
 	}
 	l := &listener{base: base, token: os.Getenv(name[1]), variable: name[1], client: client}
 	if l.token == "" && l.variable != adminTokenName { // which not every listener needs
-		return nil, UsageError{fmt.Errorf("headway: --admin-token: the variable %s is not set; export %[1]s=...", l.variable)}
+		return nil, UsageError{fmt.Errorf("headway: --admin-token: the variable %s is not set; export %[1]s=VALUE", l.variable)}
 	}
 	return l, nil
 }

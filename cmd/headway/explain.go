@@ -126,7 +126,7 @@ func (f *explainFlags) read(stdin io.Reader) error {
 	if name := reference.FindStringSubmatch(f.key); name != nil {
 		f.question.KeyID = ""
 		if f.question.RawKey = os.Getenv(name[1]); f.question.RawKey == "" {
-			return UsageError{fmt.Errorf("headway: --key: the variable %s is not set; export %[1]s=...", name[1])}
+			return UsageError{fmt.Errorf("headway: --key: the variable %s is not set; export %[1]s=VALUE", name[1])}
 		}
 	}
 	if f.promptFile == "" {

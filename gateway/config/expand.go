@@ -98,7 +98,7 @@ func (u unset) Error() string { return "environment variable " + string(u) + " i
 // fixReference says what to do about an error of expand.
 func fixReference(err error) string {
 	if name := unset(""); errors.As(err, &name) {
-		return fmt.Sprintf("export %s=..., or write ${%s:-default}", string(name), string(name))
+		return fmt.Sprintf("export %s=VALUE, or write ${%s:-default}", string(name), string(name))
 	}
 	return "write ${NAME} for a variable that is set, or ${NAME:-default}"
 }
