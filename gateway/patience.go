@@ -67,7 +67,9 @@ func (x *exchange) outlasts(ctx context.Context, err error) bool {
 	if !x.patience.batch && x.waited+wait > x.cfg.Queueing.QueueTimeout || time.Now().Add(wait).After(x.latest()) {
 		return false
 	}
-	x.waited += wait
+	if !x.patience.batch { // whose wait for an agent begins when it asks for one
+		x.waited += wait
+	}
 	again := time.NewTimer(wait)
 	defer again.Stop()
 	select {

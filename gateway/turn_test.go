@@ -598,3 +598,20 @@ rate_limiting: {per_backend: {requests: {limit: 1, per: 2s, burst: 1}}}
 		r.must(429, "/v1/chat/completions", ask1, as("secret-a"))
 	})
 }
+
+// TestOutlastedWaits: what batch work has waited for limits is not taken from its wait
+// for an agent; what a step has waited is.
+func TestOutlastedWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newTurnRig(t, nil)
+		refused := &limiter.Refusal{RetryAfter: 2 * time.Second}
+		for _, batch := range []bool{true, false} {
+			end := time.Now().Add(time.Minute)
+			x := &exchange{tables: r.tables.Load(), start: time.Now(), deadline: end, later: !batch, patience: patience{batch: batch, until: end}}
+			want := map[bool]time.Duration{true: 0, false: 2 * time.Second}[batch]
+			if !x.outlasts(t.Context(), refused) || x.waited != want {
+				t.Errorf("batch %v: %v of its wait is used up, want %v", batch, x.waited, want)
+			}
+		}
+	})
+}
